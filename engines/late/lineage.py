@@ -65,7 +65,8 @@ class Lineage:
         self._logical = jvm.org.apache.spark.sql.catalyst.plans.logical
         numbers = pa.array(range(rows.num_rows), pa.int64())
         table = pa.Table.from_batches([rows]).append_column(_ROW, numbers)
-        self._events = session.createDataFrame(table)._jdf.queryExecution().analyzed()  # noqa: SLF001
+        frame = session.createDataFrame(table)._jdf  # noqa: SLF001
+        self._java_session, self._events = frame.sparkSession(), frame.queryExecution().analyzed()
         *self._columns, self._row = scala_items(self._events.output())
         self._operator = _operator(plan)
 
@@ -82,7 +83,7 @@ class Lineage:
 
     def _evaluated(self, plan: Any) -> pa.Table:
         classic: Any = self._jvm.org.apache.spark.sql.classic
-        frame = DataFrame(classic.Dataset.ofRows(self._session._jsparkSession, plan), self._session)  # noqa: SLF001
+        frame = DataFrame(classic.Dataset.ofRows(self._java_session, plan), self._session)
         rows, *times = frame.toArrow().columns
         time = times[0] if times else pa.chunked_array([pa.nulls(len(rows), _TIME)])
         if pa.types.is_struct(time.type):

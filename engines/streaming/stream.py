@@ -193,9 +193,9 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
 
 
 def _check_late(result: DataFrame, query: KnownQuery) -> None:
-    analysed = result._jdf.queryExecution().analyzed()  # noqa: SLF001
+    frame = result._jdf  # noqa: SLF001 - plans are nowhere in the public API
     try:
-        check(result.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed))  # noqa: SLF001
+        check(frame.sparkSession().sessionState().optimizer().execute(frame.queryExecution().analyzed()))
     except NoLineageError as error:
         raise RefusedError(
             f"query {query.spec.query}: event_time.late: dead-letters needs to know which rows come too late, but "

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import APPEND, EventTime, OpenQuery, Output, StaticTable
+from infra.messages import APPEND, EventTime, OpenQuery, OutputMode, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -46,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
     schema_ddl: str = ""
     event_time: EventTime | None = None
-    output: Output = APPEND
+    output: OutputMode = APPEND
     tables: tuple[StaticTable, ...] = ()
     state: int = 0
     begin_seq: int = 0

@@ -22,7 +22,7 @@ from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
-from infra.messages import APPEND, Output
+from infra.messages import APPEND, OutputMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SinkContext:
     clock: Clock
     offsets_group: str | None = None
     handover: Handover | None = None
-    output: Output = APPEND
+    output: OutputMode = APPEND
 
 
 def make_sink(config: SinkConfig, context: SinkContext) -> Sink:

@@ -14,7 +14,7 @@ from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import CloseQuery as CloseQuery
 from infra.messages.queries import EventTime as EventTime
 from infra.messages.queries import OpenQuery as OpenQuery
-from infra.messages.queries import Output as Output
+from infra.messages.queries import OutputMode as OutputMode
 from infra.messages.queries import QueryFailed as QueryFailed
 from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused

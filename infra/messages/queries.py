@@ -17,7 +17,7 @@ class EventTime(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class OutputMode(msgspec.Struct, frozen=True, kw_only=True):
     """Which results a micro-batch emits, and the result columns that name a row.
 
     Attributes:
@@ -29,7 +29,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[str, ...] = ()
 
 
-APPEND: Final = Output()
+APPEND: Final = OutputMode()
 
 
 class OpenQuery(Message, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     sql: str = ""
     function: str = ""
     event_time: EventTime | None = None
-    output: Output = APPEND
+    output: OutputMode = APPEND
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""

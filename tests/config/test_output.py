@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ConfigError, load
-from infra.messages import APPEND, Output
+from infra.messages import APPEND, OutputMode
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 3s}"
@@ -33,7 +33,7 @@ def answers(write: Write, output: str, sink: str) -> list[tuple[str, str]]:
 def test_append_is_the_default_and_a_key_is_kept_in_order(write: Write) -> None:
     assert load(write(), {}).queries["second"].output.wanted == APPEND
     config = load(write((QOS, f"{QOS}\n    {UPDATE}")), {})
-    assert config.queries["second"].output.wanted == Output(mode="update", key=("customer", "day"))
+    assert config.queries["second"].output.wanted == OutputMode(mode="update", key=("customer", "day"))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,14 @@ def test_these_do_not_and_the_answer_says_what_to_write(
     ((where, what),) = answers(write, output, sink)
     assert where == f"queries.second.{key}"
     assert says in what
+
+
+def test_the_example_of_the_documents_is_right(write: Write) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "output-modes.md").read_text()
+    path = write()
+    head, _, _ = path.read_text().partition("queries:\n")
+    path.write_text(head + page.split("```yaml\n")[1].split("```")[0])
+    assert load(path, {}).queries["totals"].output.wanted == OutputMode(mode="update", key=("customer",))
 
 
 @pytest.mark.parametrize("output", [UPDATE, COMPLETE])

@@ -17,8 +17,8 @@ from gateway.sinks.base import Sink
 from gateway.sinks.marked import MarkedSink, snapshot_of, upserts_of
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.threaded import ThreadedSink
+from tests.connectors.file_sinks import FolderSubject
 from tests.connectors.sink_contract import RESULT, SinkContract, at, opened, release, row
-from tests.connectors.test_file_sink_contract import FolderSubject
 
 Mode = Literal["update", "complete"]
 

@@ -99,7 +99,7 @@ def test_whatever_is_killed_the_last_rows_are_right(
     tmp_path: Path, state_dir: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events()))
-    topic = asyncio.run(broker.create_topic())
+    topic = asyncio.run(broker.create_topic(settings={"cleanup.policy": "compact"}))
     kafka = {"type": "kafka", "brokers": broker.brokers, "topic": topic}
     parquet = {"type": "file", "path": str(tmp_path / "out" / "snapshots"), "format": "parquet"}
     windows = "SELECT window.start AS s, count(*) AS n FROM events GROUP BY window(at, '10 seconds')"

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from engines.late.laterows import LateRows
 from engines.query.known import RefusedError, understand
 from engines.streamable import check_streams
-from infra.messages import EventTime, OpenQuery, Output
+from infra.messages import EventTime, OpenQuery, OutputMode
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -154,11 +154,12 @@ def test_a_micro_batch_that_runs_again_has_the_same_late_rows(bench: Bench, tmp_
 def test_rows_are_counted_with_the_bad_ones_before_them(bench: Bench, tmp_path: Path) -> None:
     sql = "SELECT window.end AS e, sum(CAST(name AS INT)) AS n FROM events GROUP BY window(at, '10 seconds')"
     running = opened(bench, tmp_path, sql)
-    batches = [[(1, 100)], [(1, 100)], [(1, 100)], [("x", 2), (1, 1), (1, 101), ("y", 3), (1, 2)]]
+    on_time = [("1", 100)]
+    batches = [on_time, on_time, on_time, [("x", 2), ("1", 1), ("1", 101), ("y", 3), ("1", 2)]]
     put = 0
     for batch in batches:
         at = [(name, BEGIN + dt.timedelta(seconds=second)) for name, second in batch]
-        running.put_seqs(put, [{"id": 0, "name": str(name), "at": each} for name, each in at])
+        running.put_seqs(put, [{"id": 0, "name": name, "at": each} for name, each in at])
         put += len(batch)
         running.rows_until(put)
     last = running.collected.answers[-1]
@@ -167,7 +168,7 @@ def test_rows_are_counted_with_the_bad_ones_before_them(bench: Bench, tmp_path: 
 
 
 def test_updates_drop_the_same_rows(bench: Bench, tmp_path: Path) -> None:
-    running = opened(bench, tmp_path, WINDOWED.format("'10 seconds'"), output=Output(mode="update", key=("e",)))
+    running = opened(bench, tmp_path, WINDOWED.format("'10 seconds'"), output=OutputMode(mode="update", key=("e",)))
     put_all(running)
     wanted = by_hand(lambda s, w: window_end(s, 10, 10) <= w)
     assert [answer.late.rows for answer in running.collected.answers] == wanted

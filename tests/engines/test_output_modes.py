@@ -12,18 +12,18 @@ from pyspark.sql import SparkSession
 from engines.query.known import KnownQuery, RefusedError, understand
 from engines.streamable import check_streams
 from engines.streaming.checkpoints import ResumePoint
-from infra.messages import EventTime, OpenQuery, Output
+from infra.messages import EventTime, OpenQuery, OutputMode
 from tests.engines.running_totals import rows
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
 
 TOTALS = "SELECT name, sum(id) AS total, count(*) AS n FROM events GROUP BY name"
-BY_NAME = Output(mode="update", key=("name",))
-COMPLETE = Output(mode="complete")
+BY_NAME = OutputMode(mode="update", key=("name",))
+COMPLETE = OutputMode(mode="complete")
 
 
-def opened(bench: Bench, folder: Path, sql: str, output: Output, *, commits: bool = True) -> Running:
+def opened(bench: Bench, folder: Path, sql: str, output: OutputMode, *, commits: bool = True) -> Running:
     return bench.open(sql, output=output, checkpoint_dir=str(folder), max_batch_runs=2, commits=commits)
 
 
@@ -60,7 +60,7 @@ def test_update_emits_the_rows_that_each_micro_batch_changed(bench: Bench, tmp_p
 
 @pytest.mark.parametrize("output", [BY_NAME, COMPLETE])
 def test_a_micro_batch_that_the_sink_never_had_emits_the_same_rows_again(
-    bench: Bench, tmp_path: Path, output: Output
+    bench: Bench, tmp_path: Path, output: OutputMode
 ) -> None:
     first = opened(bench, tmp_path, TOTALS, output, commits=False)
     first.put_seqs(0, rows(0, 10))
@@ -106,7 +106,7 @@ def test_windows_are_updated_until_the_watermark_has_passed_them(bench: Bench, t
         sql,
         schema="at TIMESTAMP",
         event_time=EventTime(column="at", lateness_ms=5000),
-        output=Output(mode="update", key=("start",)),
+        output=OutputMode(mode="update", key=("start",)),
         checkpoint_dir=str(tmp_path),
         max_batch_runs=1,
     )
@@ -135,7 +135,7 @@ def test_a_bad_row_is_left_out_of_the_rows_that_it_would_have_changed(bench: Ben
     assert [bad.row for bad in last.poison] == [1]
 
 
-def checked(spark: SparkSession, sql: str, output: Output, **spec: Any) -> KnownQuery:
+def checked(spark: SparkSession, sql: str, output: OutputMode, **spec: Any) -> KnownQuery:
     schema = "id BIGINT, name STRING, city STRING, score DOUBLE, at TIMESTAMP"
     query = understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=schema, sql=sql, output=output, **spec))
     check_streams(query)
@@ -145,8 +145,8 @@ def checked(spark: SparkSession, sql: str, output: Output, **spec: Any) -> Known
 AT = EventTime(column="at", lateness_ms=1000)
 
 
-def update(*key: str) -> Output:
-    return Output(mode="update", key=key)
+def update(*key: str) -> OutputMode:
+    return OutputMode(mode="update", key=key)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def update(*key: str) -> Output:
     ],
 )
 def test_these_have_the_mode_and_their_class(
-    spark: SparkSession, sql: str, output: Output, event_time: EventTime | None, found: tuple[str, Any] | None
+    spark: SparkSession, sql: str, output: OutputMode, event_time: EventTime | None, found: tuple[str, Any] | None
 ) -> None:
     plan = checked(spark, sql, output, event_time=event_time).plan
     assert plan.movable, "its state is moved as it is"
@@ -249,7 +249,7 @@ def test_these_have_the_mode_and_their_class(
         ("SELECT name, sum(id) _op FROM events GROUP BY name", update("name"), "update adds a column _op to the"),
         ("SELECT name, sum(id) t FROM events GROUP BY ROLLUP(name)", update("name"), "does not contain, so nothing"),
         # Spark's own refusals say what to write in the config.
-        ("SELECT name, sum(id) t FROM events GROUP BY name", Output(), "or write output: {mode: update, key: ["),
+        ("SELECT name, sum(id) t FROM events GROUP BY name", OutputMode(), "or write output: {mode: update, key: ["),
         (
             "SELECT name, sum(id) t FROM events GROUP BY name ORDER BY t",
             update("name"),
@@ -258,7 +258,7 @@ def test_these_have_the_mode_and_their_class(
         ("SELECT DISTINCT name FROM events WHERE 1 = 1", COMPLETE, "xxx"),
     ],
 )
-def test_these_are_refused_with_what_to_do(spark: SparkSession, sql: str, output: Output, says: str) -> None:
+def test_these_are_refused_with_what_to_do(spark: SparkSession, sql: str, output: OutputMode, says: str) -> None:
     with pytest.raises(RefusedError) as caught:
         checked(spark, sql, output)
     assert says in str(caught.value)

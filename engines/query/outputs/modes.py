@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from engines.query.outputs.grouping import Grouping
-from infra.messages import Output, QueryPlan
+from infra.messages import OutputMode, QueryPlan
 
 ADDED: Final = ("_op", "_seq")
 """The columns that sinks add to rows that replace others."""
@@ -33,7 +33,7 @@ _EXACT: Final = (
 )
 
 
-def why_refused(output: Output, plan: QueryPlan, results: StructType, grouping: Grouping | None) -> str:
+def why_refused(output: OutputMode, plan: QueryPlan, results: StructType, grouping: Grouping | None) -> str:
     """Return why a query cannot have its output mode, and what to do; empty if it can.
 
     Args:
@@ -52,7 +52,7 @@ def why_refused(output: Output, plan: QueryPlan, results: StructType, grouping: 
     return _why_no_key(output.key, results, grouping) if output.mode == "update" else ""
 
 
-def as_emitted(output: Output, plan: QueryPlan) -> QueryPlan:
+def as_emitted(output: OutputMode, plan: QueryPlan) -> QueryPlan:
     """Return the plan with the class that it has in this output mode: a complete result is not made key by key."""
     if output.mode != "complete" or plan.switch_class != "keyed":
         return plan

@@ -9,7 +9,7 @@ from pydantic import Field
 from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.words.fields import Finding, Section
-from infra.messages import Output
+from infra.messages import OutputMode
 
 Mode = Literal["append", "update", "complete"]
 
@@ -27,9 +27,9 @@ class OutputConfig(Section):
     key: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)] | None = None
 
     @property
-    def wanted(self) -> Output:
+    def wanted(self) -> OutputMode:
         """Return it as engine hosts get it."""
-        return Output(mode=self.mode, key=self.key or ())
+        return OutputMode(mode=self.mode, key=self.key or ())
 
 
 def output_findings(output: OutputConfig, sink: SinkConfig) -> list[Finding]:

@@ -31,7 +31,7 @@ from gateway.config.words import units
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
-from infra.messages import OpenQuery, Output, Predicate, QueryPlan
+from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
 
@@ -294,7 +294,7 @@ def order_text(query: QueryConfig) -> str:
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
 
 
-def output_text(output: Output) -> str:
+def output_text(output: OutputMode) -> str:
     """Return which results a query with state emits."""
     match output.mode:
         case "append":
