@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from gateway.journal.deadletters import DeadLetter, dead_letter
 from gateway.query.flow.lane import Answer
@@ -22,10 +23,15 @@ PAUSE_S = 60.0
 
 def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterator[DeadLetter]:
     """Yield a letter for each row of ``runs`` that fails the query, and for each that came too late."""
-    for seq, reason in (*answer.poison, *((seq, _why_late(answer.watermark_ms)) for seq in answer.late)):
-        run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
-        row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
-        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
+    if not answer.poison and not answer.late:
+        return
+    reasons = {**dict.fromkeys(answer.late, _why_late(answer.watermark_ms)), **dict(answer.poison)}
+    for run in runs:
+        seqs = [seq for seq in range(run.first_seq, run.last_seq + 1) if seq in reasons]
+        # All at once: of a micro-batch there may be thousands.
+        rows = run.batch.take(pa.array([seq - run.first_seq for seq in seqs], pa.int64())).to_pylist()
+        for seq, row in zip(seqs, rows, strict=True):
+            yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
 
 
 def _why_late(watermark_ms: int) -> str:
