@@ -10,14 +10,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engines.query.known import KnownQuery, RefusedError, understand
+from engines.spark.session import sibling
 from engines.streamable import check_streams
 from engines.streaming.checkpoints import ResumePoint
+from gateway.config import load
+from gateway.query.opening import definition_of
 from infra.messages import EventTime, OpenQuery, OutputMode
 from tests.engines.running_totals import rows
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "output-modes.md").read_text()
 TOTALS = "SELECT name, sum(id) AS total, count(*) AS n FROM events GROUP BY name"
 BY_NAME = OutputMode(mode="update", key=("name",))
 COMPLETE = OutputMode(mode="complete")
@@ -262,3 +267,39 @@ def test_these_are_refused_with_what_to_do(spark: SparkSession, sql: str, output
     with pytest.raises(RefusedError) as caught:
         checked(spark, sql, output)
     assert says in str(caught.value)
+
+
+def test_spark_accepts_what_the_documents_and_the_example_show(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").touch()
+    page = PAGE.split("```yaml\n")[1].split("```")[0]
+    (tmp_path / "page.yaml").write_text(f"gateway: {{state_dir: state}}\n{page}")
+    names = {"SPILLWAY_ORDERS": str(tmp_path / "orders.jsonl")}
+    seen = []
+    for path in (tmp_path / "page.yaml", ROOT / "examples" / "totals.yaml"):
+        for name, config in load(path, names).queries.items():
+            check_streams(understand(spark, definition_of(name, config, "")))
+            seen.append((name, config.output.mode, config.keeps_late))
+    assert seen == [
+        ("totals", "update", False),
+        ("totals", "update", False),
+        ("best", "complete", False),
+        ("minutes", "append", True),
+    ]
+
+
+def test_the_tables_of_the_documents_are_what_the_marked_rows_mean(spark: SparkSession) -> None:
+    updates, snapshots = (docs.split(";")[0] for docs in PAGE.split("```sql\n")[1].split("-- complete:"))
+    rows = [("ann", 1, "U", 3), ("bob", 2, "U", 3), ("ann", 5, "U", 9), ("cid", None, "U", 12)]
+    marked = "customer STRING, total INT, _op STRING, _seq BIGINT"
+    session = sibling(spark)
+    session.createDataFrame(rows, marked).createOrReplaceTempView("parts")
+    assert sorted(map(tuple, session.sql(updates.partition("\n")[2]).collect())) == [
+        ("ann", 5),
+        ("bob", 2),
+        ("cid", None),
+    ]
+    rows = [(None, None, "S", 3), ("ann", 1, "U", 3), (None, None, "S", 9), ("bob", 7, "U", 9), ("cid", 8, "U", 9)]
+    session.createDataFrame(rows, marked).createOrReplaceTempView("parts")
+    assert [row["customer"] for row in session.sql(snapshots.partition("\n")[2]).collect()] == ["bob", "cid"]
+    session.createDataFrame([*rows, (None, None, "S", 10)], marked).createOrReplaceTempView("parts")
+    assert session.sql(snapshots.partition("\n")[2]).collect() == []
