@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,33 @@ def test_a_micro_batch_that_the_sink_never_had_emits_the_same_rows_again(
     assert again[0] == lost
     limits = [(0, 10), *(limits for limits, _ in again)]
     assert [found for _, found in again] == by_hand(limits, complete=output is COMPLETE)[1:]
+
+
+@pytest.mark.parametrize("output", [BY_NAME, COMPLETE])
+def test_a_query_that_continues_from_a_copy_elsewhere_emits_the_same_rows_again(
+    bench: Bench, tmp_path: Path, output: OutputMode
+) -> None:
+    """As when a VM is lost: home continues from the last copy, with the ends of the micro-batches since then."""
+    first = opened(bench, tmp_path / "here", TOTALS, output)
+    first.put_seqs(0, rows(0, 5))
+    first.rows_until(5)
+    first.wait_for_commit(5)
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    runs = [(5, 2), (7, 1), (8, 6), (14, 1), (15, 5)]
+    for seq, count in runs:
+        first.put_seqs(seq, rows(seq, count))
+    first.rows_until(20)
+    first.stream.close()
+    ends = tuple(end for _, end in first.limits() if end > 5)
+
+    second = bench.open(
+        TOTALS, output=output, checkpoint_dir=str(tmp_path / "there"), max_batch_runs=8, batch_ends=ends
+    )
+    assert second.stream.progress.resume_seq == 5
+    for seq, count in (*runs, (20, 3)):
+        second.put_seqs(seq, rows(seq, count))
+    second.rows_until(23)
+    assert emitted(second)[: len(ends)] == emitted(first)[1:]
 
 
 def test_complete_emits_all_rows_each_time_and_may_sort_and_leave_out(bench: Bench, tmp_path: Path) -> None:
@@ -260,7 +288,16 @@ def test_these_have_the_mode_and_their_class(
             update("name"),
             "write output: {mode: complete}",
         ),
-        ("SELECT DISTINCT name FROM events WHERE 1 = 1", COMPLETE, "xxx"),
+        (
+            "SELECT l.name FROM events l JOIN events r ON l.id = r.id",
+            COMPLETE,
+            "output.mode complete is for aggregations, and it has none: write mode: append",
+        ),
+        (
+            "SELECT session_window.end AS e, count(*) n FROM events GROUP BY session_window(at, '1 minute')",
+            update("e"),
+            "session windows have no output.mode update",
+        ),
     ],
 )
 def test_these_are_refused_with_what_to_do(spark: SparkSession, sql: str, output: OutputMode, says: str) -> None:
@@ -298,8 +335,9 @@ def test_the_tables_of_the_documents_are_what_the_marked_rows_mean(spark: SparkS
         ("bob", 2),
         ("cid", None),
     ]
-    rows = [(None, None, "S", 3), ("ann", 1, "U", 3), (None, None, "S", 9), ("bob", 7, "U", 9), ("cid", 8, "U", 9)]
-    session.createDataFrame(rows, marked).createOrReplaceTempView("parts")
+    shots: list[tuple[Any, ...]] = [(None, None, "S", 3), ("ann", 1, "U", 3), (None, None, "S", 9)]
+    shots += [("bob", 7, "U", 9), ("cid", 8, "U", 9)]
+    session.createDataFrame(shots, marked).createOrReplaceTempView("parts")
     assert [row["customer"] for row in session.sql(snapshots.partition("\n")[2]).collect()] == ["bob", "cid"]
-    session.createDataFrame([*rows, (None, None, "S", 10)], marked).createOrReplaceTempView("parts")
+    session.createDataFrame([*shots, (None, None, "S", 10)], marked).createOrReplaceTempView("parts")
     assert session.sql(snapshots.partition("\n")[2]).collect() == []
