@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_windows_are_updated_until_the_watermark_has_passed_them(bench: Bench, t
     )
     put = 0
     for batch in seconds:
-        running.put_seqs(put, [{"at": f"2020-01-01 00:00:{second:02}"} for second in batch])
+        running.put_seqs(put, [{"at": dt.datetime(2020, 1, 1, second=second, tzinfo=dt.UTC)} for second in batch])
         put += len(batch)
         running.rows_until(put)
     found = [{row["start"].second: row["n"] for row in answer.rows.to_pylist()} for answer in running.collected.answers]
@@ -280,7 +281,7 @@ def test_these_have_the_mode_and_their_class(
             "a condition on aggregates (HAVING) do not go together",
         ),
         ("SELECT name, sum(id) _op FROM events GROUP BY name", update("name"), "update adds a column _op to the"),
-        ("SELECT name, sum(id) t FROM events GROUP BY ROLLUP(name)", update("name"), "does not contain, so nothing"),
+        ("SELECT name, sum(id) t FROM events GROUP BY ROLLUP(name)", update("name"), "do not contain, so nothing"),
         # Spark's own refusals say what to write in the config.
         ("SELECT name, sum(id) t FROM events GROUP BY name", OutputMode(), "or write output: {mode: update, key: ["),
         (

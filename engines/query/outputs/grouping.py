@@ -11,8 +11,8 @@ from engines.query.planjson import Expression, LogicalOperator, kind_of, operato
 _SAME_ROWS: Final = frozenset(
     {"SubqueryAlias", "View", "Sort", "ResolvedHint", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
 )
-_TIME_WINDOW: Final = "spark.timeWindow"
-"""In the metadata of a column of fixed time windows; each of its two fields names the window."""
+_OF_WINDOWS: Final = "PreciseTimestampConversion"
+"""The expression with which Spark computes time windows, and which no query can write."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def grouping_of(plan: str, leaves_are_events: Iterable[bool]) -> Grouping | None
 def _level(node: LogicalOperator, ctes: dict[int, _Level | None]) -> _Level | None:
     match node.kind:
         case "Aggregate":
-            return _aggregated(node.fields)
+            return _aggregated(node)
         case "WithCTE":
             *definitions, plan = node.children  # one that reads another one comes after it
             for each in definitions:
@@ -90,11 +90,11 @@ def _level(node: LogicalOperator, ctes: dict[int, _Level | None]) -> _Level | No
     return _projected(node.fields, below) if node.kind == "Project" else _filtered(node.fields, below)
 
 
-def _aggregated(fields: Mapping[str, Any]) -> _Level:
-    grouping = [_plain(each) for each in fields["groupingExpressions"]]
+def _aggregated(node: LogicalOperator) -> _Level:
+    grouping = [_plain(each) for each in node.fields["groupingExpressions"]]
     known = {_id(each): part for part, each in enumerate(grouping) if kind_of(each) == "AttributeReference"}
-    windows = frozenset(part for part, each in enumerate(grouping) if _TIME_WINDOW in (each[0].get("metadata") or {}))
-    results = fields["aggregateExpressions"]
+    windows = frozenset(known[each] for each in _windows(node.children[0]) if each in known)
+    results = node.fields["aggregateExpressions"]
     columns = tuple(
         GroupedColumn(
             str(each[0]["name"]),
@@ -103,6 +103,20 @@ def _aggregated(fields: Mapping[str, Any]) -> _Level:
         for each in results
     )
     return _Level(tuple(map(_id, results)), Grouping(len(grouping), columns), windows)
+
+
+def _windows(node: LogicalOperator) -> Iterator[int]:
+    """Yield the ids of the columns of time windows that an aggregation groups by: Spark computes them right below."""
+    while node.kind == "Filter":
+        node = node.children[0]
+    fields, computed = node.fields, []
+    if node.kind == "Project":
+        computed = fields["projectList"]
+    elif node.kind == "Expand":
+        computed = [[*name, *made] for name, made in zip(fields["output"], fields["projections"][0], strict=True)]
+    for each in computed:
+        if any(kind_of([part]) == _OF_WINDOWS for part in each):
+            yield _id(each)
 
 
 def _projected(fields: Mapping[str, Any], below: _Level) -> _Level:
@@ -134,7 +148,11 @@ def _attributes(condition: Sequence[Mapping[str, Any]]) -> Iterator[int]:
 
 
 def _plain(expression: Expression) -> Expression:
-    return expression[1:] if kind_of(expression) == "Alias" else expression
+    """Return an expression without its name, and without the casts of columns of views to their own type."""
+    plain = expression[1:] if kind_of(expression) == "Alias" else expression
+    while kind_of(plain) == "Cast" and plain[0]["dataType"] == plain[1].get("dataType"):
+        plain = plain[1:]
+    return plain
 
 
 def _id(named: Expression) -> int:
