@@ -267,6 +267,8 @@ class Opened:
             poison=answer.poison,
             too_late=answer.state.too_late,
             open_groups=answer.state.open_groups,
+            late=answer.late.bits(),
+            watermark_ms=answer.late.watermark_ms,
         )
         return _Frame(tickets[0].owner, completed, encoded.payload, tickets)
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from engines.isolation.batchisolation import BATCH_S, BatchIsolation, StoppedError
 from engines.isolation.isolate import BrokenError, ExhaustedError, check_memory
 from engines.isolation.verdicts import EVALUATION_ERRORS
+from engines.late.laterows import NONE_LATE, LateRows
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
@@ -26,7 +27,7 @@ from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.sharedfolder import NotSharedError, SharedFolder
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.streaming.tables import one_batch, with_heartbeats, without
+from engines.streaming.tables import one_batch, unpack, with_heartbeats, without
 from infra.clock import Clock
 from infra.messages import Poison, QueryPlan
 
@@ -120,7 +121,7 @@ class StatefulStream:
         """Start; if it never ran on this host, first run an empty micro-batch over a temporary checkpoint.
 
         Raises:
-            RefusedError: Spark cannot run it as a stream in append mode, or it fails even without events.
+            RefusedError: Spark cannot run it as a stream in its output mode, or it fails even without events.
         """
         if not self.query.warm:
             self._warm_up()
@@ -230,10 +231,18 @@ class StatefulStream:
         batch_s = self._clock.now() - self.feed.planned_at_s
         poison = self._failing.poison if self._failing else ()
         figures = self._stream.state_figures()
-        self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s, figures)])
+        late = self._late(items, poison) if self.query.spec.keep_late and figures.too_late else NONE_LATE
+        self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s, figures, late)])
         self._wait_for_sink(items[-1].end - 1)
         self._failing = None
         self.feed.release(items[-1].end)
+
+    def _late(self, items: Sequence[Item], poison: Sequence[Poison]) -> LateRows:
+        """Return the rows that came too late, counted with those that were left out."""
+        rows = unpack([part for item in items for part in item.parts], self.query.run_schema)
+        with self.activity.running():
+            found = self._stream.late_rows(rows)
+        return found.counted_with({bad.row for bad in poison})
 
     def _goes_on(self) -> bool:
         """Run the micro-batch that ended Spark's stream again without its bad rows; return False if no row ended it."""

@@ -16,7 +16,7 @@ from engines.streaming.stream import check_streaming
 
 
 def check_streams(query: KnownQuery) -> tuple[str, ...]:
-    """Plan a query over a stream of files that is never started, and let Spark check it for append mode.
+    """Plan a query over a stream of files that is never started, and let Spark check it for its output mode.
 
     Returns:
         The files and folders of this machine that it reads besides the events and its declared tables.
@@ -32,7 +32,8 @@ def check_streams(query: KnownQuery) -> tuple[str, ...]:
         jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - what judges a plan is nowhere in the public API
         spark: Any = jvm.org.apache.spark.sql
         plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-        spark.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, spark.streaming.OutputMode.Append())
+        mode = getattr(spark.streaming.OutputMode, query.spec.output.mode.capitalize())()
+        spark.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
         return tuple(dict.fromkeys(_local_files(plan)))
     except RefusedError:
         raise

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.query.sqltext import ddl_tokens, sql_tokens
-from infra.messages import OpenQuery
+from infra.messages import APPEND, OpenQuery
 
 _OWN_PACKAGE = "engines"
 _MAX_FILES = 2_000
@@ -26,7 +26,7 @@ class CodeError(Exception):
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of a query's definition: SQL or function, that function's sources, schema, event time, tables.
+    """Return the hash of a query's definition: SQL or function, sources, schema, event time, output, tables.
 
     Of a table its declaration counts: neither its content nor where its files are. If it is divided, the key and the
     number of parts count, too: all parts have the same hash.
@@ -64,6 +64,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
         _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
     if query.part is not None:
         _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
+    if query.output != APPEND:
+        _add(digest, "\0".join(("output", query.output.mode, *query.output.key)).encode())
     if query.function:
         for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())

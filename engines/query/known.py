@@ -18,6 +18,7 @@ from engines.query import code, nodes, plan, schemas
 from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
+from engines.query.outputs.modes import as_emitted, why_refused
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
 from engines.query.parts.heartbeats import Build, quoted, with_heartbeat, without_heartbeats
 from engines.query.parts.timely import optimised, why_watermarks_differ
@@ -48,7 +49,7 @@ class KnownQuery:
         result_schema: its result schema for Arrow.
         plan: the properties of its plan.
         build: applies the query to a frame of ``run_columns``, with the watermark of its event time if it holds state.
-        code_hash: of its SQL or function, sources, schema, event time and key.
+        code_hash: of its SQL or function, sources, schema, event time, output and key.
         warm: whether it ran on this host before.
     """
 
@@ -256,9 +257,17 @@ def _analysed(base: SparkSession, spec: OpenQuery, columns: StructType, build: B
             found = plan.analyse(frame, columns)
         except Exception as error:
             found = plan.unreadable(why(error))
-        return found, result_schema
+        return _with_output(spec, found, frame), result_schema
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_output(spec: OpenQuery, found: QueryPlan, frame: DataFrame) -> QueryPlan:
+    if spec.output.mode == "append":
+        return found
+    if refusal := why_refused(spec.output, found, frame.schema, plan.grouping(frame)):
+        raise RefusedError(f"query {spec.query}: {refusal}")
+    return as_emitted(spec.output, found)
 
 
 def _built(spec: OpenQuery, build: Build, events: DataFrame, columns: Sequence[str]) -> DataFrame:

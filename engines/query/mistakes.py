@@ -85,12 +85,8 @@ def not_streaming(error: BaseException) -> str:
         return ""
     said = error.getMessageParameters() or {}
     match error.getCondition():
-        case "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" if "watermark" in said.get("operation", ""):
-            return (
-                "it aggregates without a watermark, so that no result would ever be final: set event_time: {column: "
-                "<time column>, lateness: 10m} in the query, or write FROM events WATERMARK <time column> DELAY OF "
-                "INTERVAL 10 MINUTES, and group by window(<time column>, …)"
-            )
+        case "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION":
+            return _not_in_this_mode(said.get("operation", ""))
         case "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING":
             return (
                 f"{said.get('windowFunc', 'a window function')} OVER (…) has no end over a stream: group by "
@@ -98,5 +94,29 @@ def not_streaming(error: BaseException) -> str:
             )
         case "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
             return "a subquery reads the stream of events, which has no end: join, or aggregate with a watermark"
+        case _ if "in Complete output mode" in str(error):
+            return (
+                "Sorting is not supported over a stream, which has no end, unless it sorts an aggregation of which all "
+                "rows are emitted each time: write output: {mode: complete}, or sort where the results are read"
+            )
         case _:
             return ""
+
+
+def _not_in_this_mode(operation: str) -> str:
+    """Return what to write if Spark refuses an output mode; ``operation`` is Spark's word for what does not fit it."""
+    if "watermark" in operation:
+        return (
+            "it aggregates without a watermark, so that no result would ever be final: set event_time: {column: "
+            "<time column>, lateness: 10m} in the query, or write FROM events WATERMARK <time column> DELAY OF "
+            "INTERVAL 10 MINUTES, and group by window(<time column>, …); or write output: {mode: update, key: [<the "
+            "columns of GROUP BY>]}, which emits each change"
+        )
+    if "session window" in operation:
+        return (
+            "session windows have no output.mode update, since a new event may merge two of them: write mode: append, "
+            "with event_time"
+        )
+    if "no streaming aggregations" in operation:
+        return "output.mode complete is for aggregations, and it has none: write mode: append"
+    return f"its output.mode is not possible with {operation}: write mode: append"

@@ -24,6 +24,7 @@ from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
 from engines.query.nodes import EMPTY, PlanNode, clocks_of, is_events, node_of, others_read
+from engines.query.outputs.grouping import Grouping, grouping_of
 from engines.query.reasons import why
 from engines.query.uses import uses_of
 from infra.messages import ColumnUse, Predicate, QueryPlan
@@ -157,6 +158,16 @@ def with_watermarks(found: QueryPlan, columns: Sequence[str] | None, schema: pa.
     return found
 
 
+def grouping(result: DataFrame) -> Grouping | None:
+    """Return what a query's results are grouped by; None if that is not known."""
+    analysed = result._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans are nowhere in the public API
+    return grouping_of(str(analysed.toJSON()), _leaves_are_events(analysed))
+
+
+def _leaves_are_events(analysed: Any) -> list[bool]:
+    return [is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]
+
+
 def unreadable(why: str) -> QueryPlan:
     """Return the defaults for a query whose plan cannot be read: send everything, split nothing."""
     return QueryPlan(
@@ -186,8 +197,7 @@ def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: 
     elif has_subquery:
         why_not = "it has a subquery"
     else:
-        leaves = [is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]
-        keys, why_not = grouping_keys(str(analysed.toJSON()), leaves)
+        keys, why_not = grouping_keys(str(analysed.toJSON()), _leaves_are_events(analysed))
     if keys:
         return msgspec.structs.replace(found, switch_class="keyed", keys=keys)
     more = "" if why_not in found.reason else f"; it is not keyed, because {why_not}"

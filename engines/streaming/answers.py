@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from engines.late.laterows import NONE_LATE, LateRows
 from engines.streaming.feed import Item
 from engines.streaming.stateoperators import NO_STATE, StateFigures
 from engines.streaming.stream import OnDeath
@@ -24,6 +25,7 @@ class RunOutcome:
         batch_id: the micro-batch.
         batch_s: how long that took, with its planning.
         state: what it did to the state.
+        late: the rows that came too late, counted over all the runs, if the query is to name them.
     """
 
     items: tuple[Item, ...]
@@ -32,6 +34,7 @@ class RunOutcome:
     batch_id: int
     batch_s: float
     state: StateFigures = NO_STATE
+    late: LateRows = NONE_LATE
 
 
 @dataclass(frozen=True)

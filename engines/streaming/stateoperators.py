@@ -36,6 +36,12 @@ class StateFigures:
 NO_STATE: Final = StateFigures()
 
 
+def execution_of(running: StreamingQuery) -> Any:
+    """Return Spark's execution of the micro-batch that was computed last."""
+    query: Any = running._jsq  # noqa: SLF001 - a batch under way is nowhere in the public API
+    return query.streamingQuery().lastExecution()
+
+
 class StateOperators:
     """Reads the metrics of a query's operators after each of its micro-batches.
 
@@ -48,8 +54,7 @@ class StateOperators:
 
     def figures(self, running: StreamingQuery) -> StateFigures:
         """Return the figures of the micro-batch that was computed last."""
-        query: Any = running._jsq  # noqa: SLF001 - metrics of a batch under way are nowhere in the public API
-        root = query.streamingQuery().lastExecution().executedPlan()
+        root = execution_of(running).executedPlan()
         values = self._known(root)
         if values is None:
             self._search(root)

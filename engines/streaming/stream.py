@@ -12,6 +12,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from engines.late.laterows import LateRows, late_rows
+from engines.late.lineage import NoLineageError, check
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.nodes import watermarks
 from engines.query.reasons import why
@@ -19,7 +21,7 @@ from engines.spark.session import sibling
 from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
 from engines.streaming.source import FORMAT, RunSource
-from engines.streaming.stateoperators import StateFigures, StateOperators
+from engines.streaming.stateoperators import StateFigures, StateOperators, execution_of
 
 # Executors may run on machines without this project.
 cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
@@ -77,7 +79,7 @@ class Stream:
         """Start; return once Spark has accepted the query.
 
         Raises:
-            RefusedError: Spark cannot run this query as a stream in append mode.
+            RefusedError: Spark cannot run this query as a stream in its output mode.
         """
         session = sibling(self._query.base)
         session.dataSource.register(RunSource)
@@ -90,7 +92,8 @@ class Stream:
             events = reader.option("socket", self._server.address).option("feed", self._name).load()
             result = self._query.build(events)
             check_streaming(result, self._query)
-            writer = result.writeStream.foreachBatch(self._on_batch).outputMode("append").queryName(self._name)
+            mode = self._query.spec.output.mode
+            writer = result.writeStream.foreachBatch(self._on_batch).outputMode(mode).queryName(self._name)
             self._running = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
         except RefusedError:
             self._server.remove(self._name, "refused")
@@ -117,6 +120,15 @@ class Stream:
         self._started.wait()
         assert self._running is not None
         return self._operators.figures(self._running)
+
+    def late_rows(self, rows: pa.RecordBatch) -> LateRows:
+        """Return which rows of the micro-batch that was computed last came too late; to be called by ``on_batch``.
+
+        Raises:
+            NoLineageError: its plan does not say which.
+        """
+        assert self._running is not None
+        return late_rows(self._query, execution_of(self._running), rows)
 
     def _watch(self) -> None:
         assert self._running is not None
@@ -175,6 +187,19 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
             f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
             "another one: remove one of them"
         )
+    if query.spec.keep_late and query.plan.stateful:
+        _check_late(result, query)
+
+
+def _check_late(result: DataFrame, query: KnownQuery) -> None:
+    frame = result._jdf  # noqa: SLF001 - plans are nowhere in the public API
+    try:
+        check(frame.sparkSession().sessionState().optimizer().execute(frame.queryExecution().analyzed()))
+    except NoLineageError as error:
+        raise RefusedError(
+            f"query {query.spec.query}: event_time.late: dead-letters needs to know which rows come too late, but "
+            f"{error}: write late: drop"
+        ) from error
 
 
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:

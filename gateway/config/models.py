@@ -210,12 +210,15 @@ class Config(Checked):
         query = self.queries.get(upstream)
         if query is None:
             return f'there is no query "{upstream}"; the queries are {", ".join(self.queries)}'
-        if not query.mistaken.isdisjoint(("sink", "order")):
+        if not query.mistaken.isdisjoint(("sink", "order", "output")):
             return None
         if not isinstance(query.sink, FileSinkConfig):
             return f'query "{upstream}" has a sink of type {query.sink.type}; only results in a file sink can be read'
         if query.sink.format != "jsonl":
             return f'query "{upstream}" writes {query.sink.format}; its results can only be read as jsonl'
+        if query.output.mode != "append":
+            what = f"its rows replace earlier ones (output.mode is {query.output.mode})"
+            return f'query "{upstream}" emits no final results: {what}; only results of mode append can be read'
         if query.order is None:
             return f'query "{upstream}" has order: off; its results can only be read in order'
         return None

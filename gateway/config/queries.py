@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
+from gateway.config.connectors.output import OutputConfig, output_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
 from gateway.config.connectors.tables import TableConfig, TableName
@@ -160,10 +161,12 @@ class EventTimeConfig(Section):
     Attributes:
         column: a TIMESTAMP column of ``schema``.
         lateness_s: how much later than newer events an event may come and still count.
+        late: whether an event that comes too late is only counted, or also becomes a dead letter.
     """
 
     column: str = Field(min_length=1)
     lateness_s: Duration = Field(alias="lateness")
+    late: Literal["drop", "dead-letters"] = "drop"
 
 
 def _pauses(value: object) -> object:
@@ -224,6 +227,7 @@ class QueryConfig(Checked):
         ("_threshold_findings", ("switching", "qos")),
         ("_division_findings", ("schema_ddl", "switching")),
         ("_circle_findings", ("source", "sink")),
+        ("_output_findings", ("output", "sink")),
     )
 
     source: SourceConfig
@@ -231,6 +235,7 @@ class QueryConfig(Checked):
     sql: str | None = None
     function: FunctionName | None = None
     event_time: EventTimeConfig | None = None
+    output: OutputConfig = OutputConfig()
     tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
     qos: QosConfig
@@ -277,6 +282,11 @@ class QueryConfig(Checked):
             return None
         return EventTime(column=self.event_time.column, lateness_ms=round(self.event_time.lateness_s * 1000))
 
+    @property
+    def keeps_late(self) -> bool:
+        """Whether events that come too late become dead letters."""
+        return self.event_time is not None and self.event_time.late == "dead-letters"
+
     def _text_findings(self) -> list[Finding]:
         if (self.sql is None) == (self.function is None):
             return [Finding(key=("sql",), what="give exactly one of sql and function")]
@@ -306,6 +316,9 @@ class QueryConfig(Checked):
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)
+
+    def _output_findings(self) -> list[Finding]:
+        return output_findings(self.output, self.sink)
 
     def _column_findings(self) -> list[Finding]:
         columns = top_level_columns(self.schema_ddl)

@@ -85,7 +85,15 @@ class Endpoints:
             stays = why_it_stays(self._config, stateful=stateful)
             self._handover = RunLogHandover(self._name, identity.place, stays=stays)
         context = SinkContext(
-            self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group, self._handover
+            self._name,
+            identity.owner,
+            identity.epoch,
+            ordered,
+            self._folder,
+            self._clock,
+            group,
+            self._handover,
+            identity.output,
         )
         sink = OwnedSink(make_sink(self._config.sink, context), self._why_not_write)
         await self._outlast(SinkUnavailableError, "sink", sink.open)

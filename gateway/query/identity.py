@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import EventTime, KeyPart, OpenQuery, StaticTable
+from infra.messages import APPEND, EventTime, KeyPart, OpenQuery, OutputMode, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -25,13 +25,14 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         owner: names the state.
-        code_hash: the hash of SQL, schema, event time, tables and code.
+        code_hash: the hash of SQL, schema, event time, output, tables and code.
         epoch: counts the gateways that opened it; in a fleet it begins anew, higher, with each owner.
         sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
             version.
         function: the same.
         schema_ddl: the same.
         event_time: the same.
+        output: the same.
         tables: the same.
         part: the same; it says how the query is divided.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
@@ -47,6 +48,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
     schema_ddl: str = ""
     event_time: EventTime | None = None
+    output: OutputMode = APPEND
     tables: tuple[StaticTable, ...] = ()
     part: KeyPart | None = None
     state: int = 0
@@ -74,6 +76,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
             function=self.function,
             schema_ddl=self.schema_ddl,
             event_time=self.event_time,
+            output=self.output,
             tables=self.tables,
             part=self.part,
         )
@@ -162,6 +165,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         function=definition.function,
         schema_ddl=definition.schema_ddl,
         event_time=definition.event_time,
+        output=definition.output,
         tables=definition.tables,
         part=definition.part,
         place=identity.place or secrets.token_hex(8),

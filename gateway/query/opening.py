@@ -131,6 +131,8 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         sql=config.sql or "",
         function=config.function or "",
         event_time=config.watermark,
+        output=config.output.wanted,
+        keep_late=config.keeps_late,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
         tables=tuple(table.declared(each) for each, table in config.tables.items()),

@@ -17,10 +17,12 @@ from gateway.config.models import (
 from gateway.connectors.objectstores import make_store
 from gateway.sinks.base import Handover, Sink
 from gateway.sinks.httpsink import HttpSink
+from gateway.sinks.marked import MarkedSink
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
+from infra.messages import APPEND, OutputMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class SinkContext:
         clock: time.
         offsets_group: the source's consumer group, if a Kafka sink's transactions can move its offsets.
         handover: what a Kafka or S3 sink stores for the next owner of the fleet; None without a fleet.
+        output: which results the query emits; a reader of rows that replace others is told so.
     """
 
     query: str
@@ -46,10 +49,17 @@ class SinkContext:
     clock: Clock
     offsets_group: str | None = None
     handover: Handover | None = None
+    output: OutputMode = APPEND
 
 
 def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
     """Return the sink of ``config``, not opened yet."""
+    sink, mode = _sink_of_rows(config, context), context.output.mode
+    # The key of a Kafka record says what it replaces.
+    return sink if mode == "append" or isinstance(config, KafkaSinkConfig) else MarkedSink(sink, mode)
+
+
+def _sink_of_rows(config: SinkConfig, context: SinkContext) -> Sink:
     match config:
         case FileSinkConfig():
             return ThreadedSink(
@@ -66,6 +76,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 clock=context.clock,
                 offsets_group=context.offsets_group,
                 handover=context.handover,
+                replaces_by=None if context.output.mode == "append" else context.output.key,
             )
         case MqttSinkConfig():
             from gateway.sinks.mqttsink import MqttSink

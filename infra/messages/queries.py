@@ -38,6 +38,21 @@ class KeyPart(msgspec.Struct, frozen=True, kw_only=True):
     parts: int
 
 
+class OutputMode(msgspec.Struct, frozen=True, kw_only=True):
+    """Which results a micro-batch emits, and the result columns that name a row.
+
+    Attributes:
+        mode: ``append``: those that never change again; ``update``: those that it changed; ``complete``: all of them.
+        key: of mode ``update``: a row replaces the earlier one with the same values in these columns.
+    """
+
+    mode: Literal["append", "update", "complete"] = "append"
+    key: tuple[str, ...] = ()
+
+
+APPEND: Final = OutputMode()
+
+
 class OpenQuery(Message, frozen=True, kw_only=True):
     """Open a query on a host.
 
@@ -48,6 +63,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
         event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
+        output: which results a micro-batch emits.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
@@ -59,6 +75,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
             because the sink has results of micro-batches with these limits already.
         result_codec: how results are packed: ``none`` or ``zstd``.
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        keep_late: answers name the rows that came too late.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
         analyse_only: only plan and schemas are wanted; no query is started.
         tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
@@ -72,6 +89,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     sql: str = ""
     function: str = ""
     event_time: EventTime | None = None
+    output: OutputMode = APPEND
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""
@@ -80,6 +98,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     batch_ends: tuple[int, ...] = ()
     result_codec: Literal["none", "zstd"] = "none"
     bad_rows_most: int = 0
+    keep_late: bool = False
     shares_host: bool = False
     analyse_only: bool = False
     tables: tuple[StaticTable, ...] = ()

@@ -47,7 +47,9 @@ class Completed(Message, frozen=True, kw_only=True):
 
     ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took. Of a stateful query,
     ``too_late`` rows (in an aggregation: groups) were behind the watermark and dropped, and with a watermark
-    ``open_groups`` rows of state wait for it.
+    ``open_groups`` rows of state wait for it. If ``late`` was asked for, it has a bit for each row that was sent with
+    the runs, the first one in the highest bit: set for a row that was dropped and had no effect, since what was not
+    after ``watermark_ms`` (since 1970) came too late; empty if there is none.
     """
 
     query: str
@@ -61,6 +63,8 @@ class Completed(Message, frozen=True, kw_only=True):
     poison: tuple[Poison, ...] = ()
     too_late: int = 0
     open_groups: int | None = None
+    late: bytes = b""
+    watermark_ms: int = 0
 
 
 class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):

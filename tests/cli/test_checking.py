@@ -112,7 +112,10 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
     [
         (
             plan(switch_class="whole", switchable=False, reason="it aggregates"),
-            "at: an event may come up to 10s later than newer ones before its windows are closed",
+            (
+                "at: an event may come up to 10s later than newer ones before its windows are closed; what comes later "
+                "than that is dropped"
+            ),
         ),
         (plan(), "at, which changes nothing: each event is processed alone"),
     ],
@@ -120,6 +123,35 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
 def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
     said = query(schema="id STRING, at TIMESTAMP", event_time={"column": "at", "lateness": "10s"})
     assert dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"] == says
+
+
+def test_what_happens_to_late_events_is_shown() -> None:
+    kept = {"column": "at", "lateness": "10s", "late": "dead-letters"}
+    said, found = query(schema="id STRING, at TIMESTAMP", event_time=kept), plan(switch_class="whole", switchable=False)
+    shown = dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"]
+    assert shown.endswith("; what comes later than that becomes a dead letter")
+    assert said.keeps_late
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ({}, "append: each result once, when it cannot change any more"),
+        (
+            {"mode": "update", "key": ["customer", "day"]},
+            (
+                "update: after each micro-batch the rows that it changed; a row replaces the earlier one by customer, "
+                "day"
+            ),
+        ),
+        ({"mode": "update", "key": []}, "as the only row"),
+        ({"mode": "complete"}, "complete: after each micro-batch all rows, which replace all earlier ones"),
+    ],
+)
+def test_the_output_mode_of_a_query_with_state_is_shown(output: dict[str, Any], says: str) -> None:
+    found = checking.Analysed(plan=plan(switch_class="whole", switchable=False, reason="it aggregates"))
+    assert says in dict(checking.explain(query(output=output), found, 1, SparkConfig()))["output"]
+    assert "output" not in dict(checking.explain(query(), checking.Analysed(plan=plan()), 1, SparkConfig()))
 
 
 @pytest.mark.parametrize(

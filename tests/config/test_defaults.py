@@ -48,6 +48,8 @@ def test_query_defaults(config: Config) -> None:
     assert isinstance(query.source, FileSourceConfig)
     assert query.source.replay is not None
     assert query.source.replay.loops == 1
+    assert query.output.mode == "append"
+    assert query.keeps_late is False
 
 
 def test_thresholds_follow_the_promised_latency(config: Config) -> None:

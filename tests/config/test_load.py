@@ -126,6 +126,7 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("event_time: {column: sent, lateness: -10s}", "event_time.lateness", '"-10s" is not a duration; write a'),
         ("event_time: {column: sent, lateness: 10}", "event_time.lateness", "10 is not a duration; write a number"),
         ("event_time: {column: sent}", "event_time.lateness", "is missing"),
+        ("event_time: {column: sent, lateness: 1s, late: keep}", "event_time.late", "is not one of drop, dead-letters"),
         ("runs: {max_events: 0}", "runs.max_events", "greater than or equal to 1"),
         ("qso: {latency: 1s}", "qso", "unknown key"),
     ],

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, circle_findings
 from gateway.connectors.kafkaclients import client_settings, shared_group
 from gateway.core.exchange.reorder import Released
-from gateway.sinks.base import ReleasedRows
+from gateway.sinks.base import ReleasedRows, SinkError
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, as_text, split_by_size
 
 
@@ -38,6 +38,34 @@ from gateway.sinks.kafka.records import Partitioner, RecordMaker, as_text, split
 )
 def test_the_text_of_a_key(value: object, text: bytes | None) -> None:
     assert as_text(value) == text
+
+
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({"k": st.none() | st.text(max_size=3), "n": st.none() | st.integers(0, 2)}), max_size=20
+    )
+)
+def test_equal_keys_have_equal_bytes_and_others_have_not(rows: list[dict[str, Any]]) -> None:
+    schema = pa.schema([("n", pa.int64()), ("v", pa.string()), ("k", pa.string())])
+    batch = pa.RecordBatch.from_pylist([{**row, "v": str(at)} for at, row in enumerate(rows)], schema=schema)
+    made = RecordMaker(None, {}, ("k", "n")).records(Released(0, 20, batch, late=False))
+    keys = [record.key or b"" for record in made]
+    assert [msgspec.json.decode(key) for key in keys] == rows
+    for one, key in zip(rows, keys, strict=True):
+        assert [other == key for other in keys] == [other == one for other in rows]
+    assert [msgspec.json.decode(record.value)["v"] for record in made] == [str(at) for at in range(len(rows))]
+
+
+def test_the_key_of_an_only_row_is_an_empty_object() -> None:
+    batch = pa.RecordBatch.from_pylist([{"n": 1}])
+    (made,) = RecordMaker(None, {}, ()).records(Released(0, 0, batch, late=False))
+    assert (made.key, made.value) == (b"{}", b'{"n":1}')
+
+
+def test_a_column_of_the_key_that_the_results_lack_is_said() -> None:
+    batch = pa.RecordBatch.from_pylist([{"n": 1}])
+    with pytest.raises(SinkError, match=r'output\.key names "k", which is not a column of the results; they have n'):
+        RecordMaker(None, {}, ("k",)).records(Released(0, 0, batch, late=False))
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from engines.query import code
 from engines.query.code import CodeError, check, load, query_hash
-from infra.messages import EventTime, OpenQuery, StaticTable
+from infra.messages import EventTime, OpenQuery, OutputMode, StaticTable
 
 
 def query(folder: Path, function: str = "mine:f") -> OpenQuery:
@@ -40,8 +40,11 @@ def test_the_hash_changes_with_everything_that_makes_the_query(tmp_path: Path) -
         query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=10))),
         query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=11))),
         query_hash(replace(base, event_time=EventTime(column="on", lateness_ms=10))),
+        query_hash(replace(base, output=OutputMode(mode="complete"))),
+        query_hash(replace(base, output=OutputMode(mode="update", key=("a",)))),
+        query_hash(replace(base, output=OutputMode(mode="update", key=("a", "b")))),
     }
-    assert len(hashes) == 8
+    assert len(hashes) == 11
     assert query_hash(replace(base, function="", sql="select a -- one\n FROM events")) in hashes
     assert query_hash(base) == query_hash(replace(base, query="other", epoch=7, max_batch_runs=1, result_codec="zstd"))
     (tmp_path / "mine.py").write_text("def f(events): return None\n")

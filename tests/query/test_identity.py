@@ -17,7 +17,7 @@ from gateway.query.identity import (
     redefine,
     remove_old_checkpoints,
 )
-from infra.messages import EventTime, OpenQuery, StaticTable
+from infra.messages import EventTime, OpenQuery, OutputMode, StaticTable
 from infra.statefiles import StateError, owned
 
 DEFINITION = OpenQuery(query="q", epoch=0, schema_ddl="id BIGINT", sql="SELECT id FROM events")
@@ -99,6 +99,19 @@ def test_another_event_time_is_another_definition(old: Path) -> None:
     for now in (DEFINITION, msgspec.structs.replace(timed, event_time=EventTime(column="at", lateness_ms=9_000))):
         assert not kept.is_of(now)
         assert kept.definition(now) == timed
+
+
+def test_another_output_is_another_definition(old: Path) -> None:
+    folder = old / "queries" / "q"
+    updated = msgspec.structs.replace(DEFINITION, output=OutputMode(mode="update", key=("a", "b")))
+    claim(folder, updated)
+    kept = read_identity(folder)
+    assert kept is not None
+    assert kept.is_of(updated)
+    other_key = msgspec.structs.replace(updated, output=OutputMode(mode="update", key=("a",)))
+    for now in (DEFINITION, other_key, msgspec.structs.replace(DEFINITION, output=OutputMode(mode="complete"))):
+        assert not kept.is_of(now)
+        assert kept.definition(now) == updated
 
 
 def test_another_table_is_another_definition_which_its_files_can_finish(old: Path) -> None:

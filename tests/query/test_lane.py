@@ -176,6 +176,27 @@ async def test_a_row_at_fault_is_told_by_its_seq_also_when_rows_before_it_were_l
         assert owner.answers[0].poison == ((20, "boom"),)
 
 
+async def test_late_rows_are_told_by_their_seqs_over_all_runs_of_an_answer() -> None:
+    host, owner = FakeHost("home"), Owner()
+    async with running(host, owner):
+        owner.put(5, 9)
+        owner.put(10, 14)
+        await until(lambda: len(host.runs) == 2)
+        host.answer(5, 14, [], late=bytes([0b10000100, 0b01000000]), watermark_ms=7)
+        await until(lambda: len(owner.answers) == 1)
+        assert (owner.answers[0].late, owner.answers[0].watermark_ms) == ((5, 10, 14), 7)
+
+
+async def test_a_late_row_that_does_not_exist_ends_the_link() -> None:
+    host, owner = FakeHost("home"), Owner()
+    async with running(host, owner):
+        owner.put(0, 4)
+        await until(lambda: len(host.runs) == 1)
+        host.answer(0, 4, [], late=bytes([0b00000100]))
+        assert "not among the 5 rows" in await host.connection.lost()
+    assert owner.answers == []
+
+
 @pytest.mark.parametrize("row", [-1, 5])
 async def test_a_row_at_fault_that_does_not_exist_ends_the_link(row: int) -> None:
     host, owner = FakeHost("vm1"), Owner()

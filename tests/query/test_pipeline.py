@@ -253,6 +253,32 @@ async def test_rows_at_fault_become_dead_letters_before_their_run_is_committed(q
     assert query.ids() == [i for i in range(20) if i != 12]
 
 
+async def test_rows_that_came_too_late_become_dead_letters_and_count_as_no_failure(tmp_path: Path) -> None:
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        # Rows 3 to 19 of the micro-batch are bits after the third; more than dead_letters.most of them.
+        late = bytes([0b00011111, 0b11111111, 0b11110000])
+        poison = [Poison(row=1, reason="division by zero")]
+        home.answer(0, 19, [0, 2], poison, too_late=17, late=late, watermark_ms=1_577_836_800_123)
+        await query.all_committed()
+        query.offer(20, 29)
+        await until(lambda: len(home.runs) == 3)
+        home.answer(20, 29)
+        await query.all_committed()
+    lines = (query.folder / "dead.jsonl").read_bytes().splitlines()
+    letters = sorted((msgspec.json.decode(line, type=DeadLetter) for line in lines), key=lambda letter: letter.seq)
+    assert [letter.seq for letter in letters] == [1, *range(3, 20)]
+    assert letters[-1].raw == '{"id":19,"text":"event 19"}'
+    assert {letter.reason for letter in letters[1:]} == {
+        "it came too late: everything up to 2020-01-01T00:00:00.123Z was complete"
+    }
+    assert query.ids() == [0, 2, *range(20, 30)]
+
+
 async def test_what_came_too_late_is_counted_once_and_logged_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

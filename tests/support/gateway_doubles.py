@@ -214,6 +214,8 @@ class FakeHost:
         payload: bytes | None = None,
         too_late: int = 0,
         open_groups: int | None = None,
+        late: bytes = b"",
+        watermark_ms: int = 0,
     ) -> None:
         """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all.
 
@@ -233,6 +235,8 @@ class FakeHost:
             poison=tuple(poison),
             too_late=too_late,
             open_groups=open_groups,
+            late=late,
+            watermark_ms=watermark_ms,
         )
         encoded = self._encoder.encode(batch).payload
         self.link.say(message, encoded if payload is None else payload)

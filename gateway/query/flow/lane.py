@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 import gateway.core.exchange.events as ev
@@ -57,6 +58,10 @@ class Answer:
     """Rows or groups that were dropped because they were behind the watermark."""
     open_groups: int | None = None
     """Rows of state that wait for the watermark; None if that is unknown, or there is none."""
+    late: tuple[int, ...] = ()
+    """Seqs of events that came too late and had no effect, if the query keeps them."""
+    watermark_ms: int = 0
+    """What was not after this watermark came too late; ms since 1970."""
 
 
 class LaneOwner(Protocol):
@@ -239,10 +244,28 @@ class Lane:
             case QueryFailed():
                 self._owner.on_failed(self.name, message.reason)
             case Completed():
-                first, last = message.first_seq, message.last_seq
-                results, poison = unsealed(self._decoder.decode(payload), self._seals), self._poison_seqs(message)
-                batch, state = (message.batch_id, message.batch_s), (message.too_late, message.open_groups)
-                self._take(Answer(self.name, first, last, results, poison, *batch, *state))
+                self._take(self._answer(message, payload))
+
+    def _answer(self, message: Completed, payload: bytes) -> Answer:
+        first, last = message.first_seq, message.last_seq
+        kept = self._kept_seqs(first, last) if message.poison or message.late else []
+        late = np.flatnonzero(np.unpackbits(np.frombuffer(message.late, np.uint8))).tolist() if kept else []
+        poison = message.poison if kept else ()
+        if any(not 0 <= row < len(kept) for row in (*late, *(bad.row for bad in poison))):
+            raise ValueError(f"a row without a result is not among the {len(kept)} rows of the runs from {first}")
+        return Answer(
+            self.name,
+            first,
+            last,
+            unsealed(self._decoder.decode(payload), self._seals),
+            tuple((seq, bad.reason) for bad in poison if (seq := kept[bad.row]) is not None),
+            message.batch_id,
+            message.batch_s,
+            message.too_late,
+            message.open_groups,
+            tuple(seq for row in late if (seq := kept[row]) is not None),
+            message.watermark_ms,
+        )
 
     def _report(self, event: LaneEvent) -> None:
         if not self._closed:
@@ -252,11 +275,10 @@ class Lane:
         if not self._closed:
             self._owner.on_answer(answer)
 
-    def _poison_seqs(self, message: Completed) -> tuple[tuple[int, str], ...]:
-        runs = self._owner.asked(self.name, message.first_seq, message.last_seq) if message.poison else ()
-        if not runs:
-            return ()
-        kept = [run.seq_of(int(row)) for run in runs for row in kept_rows(run.batch, self._predicates)]
-        if any(not 0 <= bad.row < len(kept) for bad in message.poison):
-            raise ValueError(f"a row at fault is not among the {len(kept)} rows of the runs from {message.first_seq}")
-        return tuple((kept[bad.row], bad.reason) for bad in message.poison)
+    def _kept_seqs(self, first_seq: int, last_seq: int) -> list[int | None]:
+        """Return the seqs of the rows that were sent with the runs of an answer; none if it is not wanted any more.
+
+        A heartbeat has none: it is an event of another part, which reports it.
+        """
+        runs = self._owner.asked(self.name, first_seq, last_seq)
+        return [run.seq_of(int(row)) for run in runs for row in kept_rows(run.batch, self._predicates)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from gateway.journal.deadletters import DeadLetter, dead_letter
 from gateway.query.flow.lane import Answer
@@ -21,12 +23,22 @@ PAUSE_S = 60.0
 
 
 def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterator[DeadLetter]:
-    """Yield a letter for each row of ``runs`` that fails the query."""
-    for seq, reason in answer.poison:
-        run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
-        row = run.batch.slice(run.row_of(seq), 1).to_pylist()[0]
-        row.pop(HEARTBEAT, None)
-        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
+    """Yield a letter for each row of ``runs`` that fails the query, and for each that came too late."""
+    if not answer.poison and not answer.late:
+        return
+    reasons = {**dict.fromkeys(answer.late, _why_late(answer.watermark_ms)), **dict(answer.poison)}
+    for run in runs:
+        seqs = sorted(seq for seq in reasons if run.first_seq <= seq <= run.last_seq)
+        # All at once: of a micro-batch there may be thousands.
+        rows = run.batch.take(pa.array([run.row_of(seq) for seq in seqs], pa.int64())).to_pylist()
+        for seq, row in zip(seqs, rows, strict=True):
+            row.pop(HEARTBEAT, None)
+            yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
+
+
+def _why_late(watermark_ms: int) -> str:
+    at = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"it came too late: everything up to {at} was complete"
 
 
 class LetterLog:

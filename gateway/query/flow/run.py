@@ -37,9 +37,11 @@ class Run:
         """Number of events."""
         return self.last_seq - self.first_seq + 1 if self.seqs is None else len(self.seqs)
 
-    def seq_of(self, row: int) -> int:
-        """Return the seq of the event in a row."""
-        return self.first_seq + row if self.seqs is None else int(self.seqs[row])
+    def seq_of(self, row: int) -> int | None:
+        """Return the seq of the event in a row; None if that is a heartbeat."""
+        if self.seqs is None:
+            return self.first_seq + row
+        return int(self.seqs[row]) if row < len(self.seqs) else None
 
     def row_of(self, seq: int) -> int:
         """Return the row of an event that the run has."""

@@ -64,6 +64,7 @@ class KafkaSink:
         clock: measures pauses.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
         handover: what is stored for the next owner of the fleet; None without a fleet.
+        replaces_by: the columns that name a row, if a row replaces the earlier one with the same values in them.
         transaction_bytes: larger commits take several transactions.
         silence_s: brokers that confirm nothing for this long are unreachable.
 
@@ -81,6 +82,7 @@ class KafkaSink:
         clock: Clock,
         offsets_group: str | None = None,
         handover: Handover | None = None,
+        replaces_by: Sequence[str] | None = None,
         transaction_bytes: int = _TRANSACTION_BYTES,
         silence_s: float = _SILENCE_S,
     ) -> None:
@@ -103,7 +105,7 @@ class KafkaSink:
         self._control = ControlTopic(config.progress_topic, query, self._settings, clock)
         # A topic's name cannot contain a colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"
-        self._maker = RecordMaker(config.key, config.headers)
+        self._maker = RecordMaker(config.key, config.headers, replaces_by)
         self._partitioner = Partitioner()
         self._batch_bytes = BATCH_BYTES
         self._producer: AIOKafkaProducer | None = None

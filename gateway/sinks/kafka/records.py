@@ -30,11 +30,14 @@ class RecordMaker:
     Args:
         key: the column whose text is the key, or None.
         headers: header name to column.
+        replaces_by: the columns that name a row, if a row replaces the earlier one with the same values in them; they
+            are the key, and ``key`` is None.
     """
 
-    def __init__(self, key: str | None, headers: Mapping[str, str]) -> None:
+    def __init__(self, key: str | None, headers: Mapping[str, str], replaces_by: Sequence[str] | None = None) -> None:
         self._key = key
         self._headers = dict(headers)
+        self._replaces_by = replaces_by
 
     def records(self, release: ReleasedRows) -> list[KafkaRecord]:
         """Return a record for each row, in order; those of a late release have the header ``spillway-late``.
@@ -44,7 +47,7 @@ class RecordMaker:
         """
         batch = release.item
         rows = range(batch.num_rows)
-        keys = self._texts(batch, "key", self._key) if self._key is not None else [None for _ in rows]
+        keys = self._keys(batch)
         columns = {name: self._texts(batch, f"headers.{name}", column) for name, column in self._headers.items()}
         late = [(LATE_HEADER, b"true")] if release.late else []
         # A header without a value is left out.
@@ -53,13 +56,28 @@ class RecordMaker:
         ]
         return [KafkaRecord(*parts) for parts in zip(keys, json_rows(batch), headers, strict=True)]
 
+    def _keys(self, batch: pa.RecordBatch) -> Sequence[bytes | None]:
+        if self._replaces_by is not None:
+            for column in self._replaces_by:
+                _check_column(batch, "output.key", column)
+            # An object also where there is one column: a compacted topic refuses a record without a key, so NULL needs
+            # a form of its own.
+            columns = [batch.column(column).to_pylist() for column in self._replaces_by]
+            values = zip(*columns, strict=True) if columns else [() for _ in range(batch.num_rows)]
+            return [_ENCODER.encode(dict(zip(self._replaces_by, row, strict=True))) for row in values]
+        return [None] * batch.num_rows if self._key is None else self._texts(batch, "key", self._key)
+
     def _texts(self, batch: pa.RecordBatch, setting: str, column: str) -> list[bytes | None]:
-        if column not in batch.schema.names:
-            raise SinkError(
-                f'sink.{setting} names "{column}", which is not a column of the results; they have '
-                f"{', '.join(batch.schema.names)}"
-            )
+        _check_column(batch, f"sink.{setting}", column)
         return [as_text(value) for value in batch.column(column).to_pylist()]
+
+
+def _check_column(batch: pa.RecordBatch, setting: str, column: str) -> None:
+    if column not in batch.schema.names:
+        raise SinkError(
+            f'{setting} names "{column}", which is not a column of the results; they have '
+            f"{', '.join(batch.schema.names)}"
+        )
 
 
 def as_text(value: object) -> bytes | None:

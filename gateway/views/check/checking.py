@@ -31,7 +31,7 @@ from gateway.config.words import units
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
-from infra.messages import OpenQuery, Predicate, QueryPlan
+from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
 
@@ -116,6 +116,8 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         sql=query.sql or "",
         function=query.function or "",
         event_time=query.watermark,
+        output=query.output.wanted,
+        keep_late=query.keeps_late,
         code_path=code_path,
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
@@ -149,6 +151,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
+    if plan.stateful:
+        yield "output", output_text(query.output.wanted)
     if query.event_time is not None:
         yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
     yield "order", order_text(query)
@@ -293,13 +297,27 @@ def order_text(query: QueryConfig) -> str:
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
 
 
+def output_text(output: OutputMode) -> str:
+    """Return which results a query with state emits."""
+    match output.mode:
+        case "append":
+            return "append: each result once, when it cannot change any more"
+        case "update":
+            by = f"by {', '.join(output.key)}" if output.key else "as the only row"
+            return f"update: after each micro-batch the rows that it changed; a row replaces the earlier one {by}"
+        case "complete":
+            return "complete: after each micro-batch all rows, which replace all earlier ones"
+
+
 def event_time_text(event_time: EventTimeConfig, *, stateful: bool) -> str:
     """Return which column holds the event time, and what follows from it."""
     if not stateful:
         return f"{event_time.column}, which changes nothing: each event is processed alone"
     lateness = units.DURATION.format(event_time.lateness_s)
+    late = "becomes a dead letter" if event_time.late == "dead-letters" else "is dropped"
     return (
-        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed"
+        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed; "
+        f"what comes later than that {late}"
     )
 
 

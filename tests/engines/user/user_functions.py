@@ -102,6 +102,16 @@ def summed(events: DataFrame) -> DataFrame:
     return keyed.agg(expr("sum(CAST(text AS INT))").alias("total")).select("window.start", "name", "total")
 
 
+def deduplicated(events: DataFrame) -> DataFrame:
+    """Return the first event of each name."""
+    return events.dropDuplicatesWithinWatermark(["name"]).select("id")
+
+
+def deduplicated_by_time(events: DataFrame) -> DataFrame:
+    """Return the first event of each name and time."""
+    return events.dropDuplicates(["name", "at"]).select("id")
+
+
 def purses(events: DataFrame) -> DataFrame:
     """Return for each name how much it has so far; nobody may owe anything."""
     return events.groupBy("name").transformWithState(

@@ -1,0 +1,1 @@
+"""Rows that come later than the watermark allows: which of the rows of a micro-batch they are."""

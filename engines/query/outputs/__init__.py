@@ -1,0 +1,1 @@
+"""Which results a query emits: what its output mode asks of its plan."""
