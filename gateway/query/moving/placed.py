@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gateway.config.queries import SwitchingConfig
+from gateway.config.policy import SwitchingConfig
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
