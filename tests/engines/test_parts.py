@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from engines.query.conditions import kind_of, scala_items
 from engines.query.known import RefusedError, understand
 from engines.query.parts.heartbeats import Build
-from engines.query.parts.timely import optimised
+from engines.query.parts.timely import optimised, why_watermarks_differ
 from engines.spark.session import sibling
-from infra.messages import HEARTBEAT, EventTime, KeyPart, OpenQuery
+from infra.messages import HEARTBEAT, EventTime, KeyPart, OpenQuery, Predicate
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -192,6 +192,12 @@ def test_heartbeats_are_dropped_above_the_watermark_and_below_all_that_the_user_
     assert filters_and_watermarks(undivided.build, undivided.run_columns) == ["> 3", "watermark", "hour("]
     assert filters_and_watermarks(part.build, part.run_columns) == ["> 3", "watermark", HEARTBEAT, "hour("]
 
+    stream = sibling(spark).readStream.schema(undivided.columns).parquet(tmp_path.as_uri())
+    plan, conditions = optimised(undivided.build(stream)), undivided.plan.predicates
+    assert why_watermarks_differ(plan, conditions, undivided.input_schema) == ""
+    more = (*conditions, Predicate(op="not_null", column=("id",)))
+    assert "the one on id: Spark evaluates it after" in why_watermarks_differ(plan, more, undivided.input_schema)
+
     def plainly(events: DataFrame) -> DataFrame:
         return events.withWatermark("at", "5 seconds").where(f"NOT {HEARTBEAT}")
 
@@ -220,11 +226,11 @@ def test_heartbeats_are_dropped_above_the_watermark_and_below_all_that_the_user_
             "give the column .* as event_time",
         ),
         ({"sql": "SELECT 1", "schema_ddl": "id INT, name STRING, at TIMESTAMP, _heartbeat INT"}, PART, "rename yours"),
-        (counted("window(at, '10 seconds')", "upper(name) < 'X'"), PART, "upper.*name.*the gateway cannot evaluate it"),
+        (counted("window(at, '10 seconds')", "upper(name) < 'X'"), PART, "upper.*name.*: the gateway can only compare"),
         (
             {"sql": "SELECT a.id FROM events a LEFT JOIN events b ON a.name = b.name AND a.at = b.at"},
             PART,
-            "name IS NOT NULL.* not all rows that the query reads",
+            "name IS NOT NULL.*: not all events that the query reads",
         ),
     ],
 )

@@ -28,24 +28,30 @@ def why_watermarks_differ(plan: Any, predicates: Sequence[Predicate], schema: pa
 
     Args:
         plan: the optimised plan of the undivided query over a stream.
-        predicates: what the gateway evaluates: all must be true for a row to be sent.
+        predicates: what the gateway evaluates before it chooses the newest event of a run.
         schema: of the events.
     """
-    for condition in (condition for node in watermarks_of(plan) for condition in conditions_below(node)):
-        early = early_form(condition, schema)
-        if early in predicates:
-            continue
-        only = (
-            "the gateway cannot evaluate it (it can compare strings, booleans and whole numbers with constants)"
-            if early is None
-            else "not all rows that the query reads must meet it"
-        )
-        return (
-            f"it cannot be divided by key: Spark leaves out the rows for which {condition.sql()} is not true before it "
-            f"computes the watermark, and {only}, so the parts would have other watermarks: change the condition, or "
-            "leave out mode: keys"
-        )
+    for node in watermarks_of(plan):
+        below = [(condition, early_form(condition, schema)) for condition in conditions_below(node)]
+        for condition, early in below:
+            if early is None:
+                return _refusal(
+                    str(condition.sql()), "the gateway can only compare strings, booleans and whole numbers"
+                )
+            if early not in predicates:
+                return _refusal(str(condition.sql()), "not all events that the query reads must meet it")
+        for predicate in predicates:
+            if predicate not in [early for _, early in below]:
+                said = f"the one on {', '.join(sorted(predicate.columns))}"
+                return _refusal(said, "Spark evaluates it after the watermark, and the gateway before it")
     return ""
+
+
+def _refusal(condition: str, why: str) -> str:
+    return (
+        f"it cannot be divided by key, because of the condition {condition}: {why}, so the parts would not have the "
+        "watermark of the undivided query; change the condition, or leave out mode: keys"
+    )
 
 
 def watermarks_of(plan: Any) -> Iterator[Any]:
