@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.machinery
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from infra.messages import OpenQuery
 _OWN_PACKAGE = "engines"
 _MAX_FILES = 2_000
 _user_folders: set[Path] = set()
+_loading = threading.Lock()
+"""Held while a module is loaded: another thread that loads one unloads all of them first."""
 
 
 class CodeError(Exception):
@@ -90,6 +93,11 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     Raises:
         CodeError: it cannot be imported, or is not a function.
     """
+    with _loading:
+        return _load(query)
+
+
+def _load(query: OpenQuery) -> Callable[[Any], Any]:
     from pyspark import cloudpickle
 
     module_name, function_name = _split(query.function)

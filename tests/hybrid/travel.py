@@ -73,7 +73,7 @@ async def at_two_sites(
     async with opened(site, places.home) as query:
         kind = MovingTraveller if stateful else SharingTraveller
         traveller = kind(site, query, places, draw, losses=losses)
-        stops = draw.sample(range(len(runs)), draw.randint(2, 4)) if stateful else range(0, len(runs), 3)
+        stops = draw.sample(range(len(runs)), draw.randint(2, 3)) if stateful else range(0, len(runs), 3)
         for number in range(len(runs)):
             if number in stops:
                 await traveller.go_on()
