@@ -19,6 +19,7 @@ _OWN_PACKAGE = "engines"
 _MAX_FILES = 2_000
 _user_folders: set[Path] = set()
 _loading = threading.Lock()
+"""Held while a module is loaded: another thread that loads one unloads all of them first."""
 
 
 class CodeError(Exception):

@@ -211,6 +211,7 @@ class RunningQuery(PlacedQuery):
         return Division(
             part.key,
             None if event_time is None else event_time.column,
+            () if self.plan is None else self.plan.predicates,
             tuple(host.name for host in self._ats),
             resume_seqs,
             (*ends, *resume_seqs),

@@ -85,6 +85,15 @@ def test_a_changed_module_is_loaded_anew(tmp_path: Path) -> None:
     assert load(spec)(1) == 20_000
 
 
+def test_queries_of_one_folder_may_be_loaded_at_the_same_time(tmp_path: Path) -> None:
+    for name in "ab":
+        slow = "import threading\nthreading.Event().wait(0.02)\n"
+        (tmp_path / f"mine_{name}.py").write_text(f"{slow}def f(events): return '{name}'\n")
+    with ThreadPoolExecutor(4) as threads:
+        loaded = list(threads.map(lambda name: load(query(tmp_path, f"mine_{name}:f"))(None), "abab" * 3))
+    assert loaded == list("abab" * 3)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [

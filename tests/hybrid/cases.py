@@ -90,7 +90,10 @@ def kind_of(sql: str) -> str:
 _STATELESS: tuple[str, ...] = (
     "SELECT id, upper(trim(customer)) AS c, amount % 3 AS rest FROM events WHERE amount BETWEEN 2 AND 7",
     "SELECT id, tag FROM events LATERAL VIEW explode(tags) t AS tag WHERE tag = 'x' OR amount > 6",
-    "SELECT id, col1 AS part FROM events LATERAL VIEW inline(array(struct(amount, note), struct(shop, customer))) t",
+    (
+        "SELECT id, n, t FROM events LATERAL VIEW inline(array(named_struct('n', amount, 't', note), "
+        "named_struct('n', shop, 't', customer))) v AS n, t"
+    ),
     "SELECT id, named, value FROM events LATERAL VIEW stack(2, 'amount', amount, 'shop', shop) t AS named, value",
     "SELECT id, label FROM events JOIN shops USING (shop)",
     "SELECT id, amount, label FROM events LEFT JOIN shops USING (shop) WHERE amount > 1",

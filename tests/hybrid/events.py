@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-RUNS: Final = 8
+RUNS: Final = 6
 RUN_EVENTS: Final = 8
 RUN_S: Final = 30
 """So much event time passes in a run. Within a run the events have no order."""
-_LATE_RUNS: Final = range(4, RUNS)
+_LATE_RUNS: Final = range(RUNS // 2, RUNS)
 """These have an event that is so much older than all others that every window is closed."""
 _LATE_S: Final = 3_600
-LAST: Final = 3
+LAST: Final = 2
 """So many runs come at the end, with one event a day later: they close all windows."""
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SHOPS: Final = "shop,label\n1,one\n2,two\n2,both\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -69,11 +68,11 @@ async def connected(host: HostProcess, name: str) -> Connection:
 
 @asynccontextmanager
 async def two_places(folder: Path) -> AsyncIterator[Places]:
-    """Start both hosts; the one at home has one core, so what begins there has one shuffle partition."""
-    core = str(min(os.sched_getaffinity(0)))
+    """Start both hosts. State that begins at home has one partition; on a VM it would have one for each core."""
+    conf = {"spark.sql.shuffle.partitions": "1"}
     async with AsyncExitStack() as stack:
-        here = host_process(folder / HOME, master="local[1]", extra=("--cpus", core))
-        there = host_process(folder / "vm", master="local[2]")
+        here = host_process(folder / HOME, master="local[1]", spark_conf=conf)
+        there = host_process(folder / "vm", master="local[1]")
         hosts = await asyncio.gather(stack.enter_async_context(here), stack.enter_async_context(there))
         home, vm = await asyncio.gather(connected(hosts[0], HOME), connected(hosts[1], "vm-0"))
         await vm.close("the VM is ready")

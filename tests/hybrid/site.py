@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from gateway.config import load
 from gateway.config.queries import QueryConfig
 from gateway.core.decide.profiler import Profiler
+from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.running import RunningQuery
@@ -37,6 +38,14 @@ CLOUD: Final = {
     "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
     "budget": {"usd_per_day": 5},
 }
+
+
+REOPENED_MOST: Final = 5
+
+
+def is_busy(reason: str) -> bool:
+    """Return whether a query failed only because Spark gives a Python worker 10 s to start, which is not its fault."""
+    return "Python worker failed to connect back" in reason
 
 
 class StuckError(Exception):
@@ -75,20 +84,25 @@ class Site:
         case: the query.
         folder: new.
         runs: the events of each run.
+        home: where it is opened again.
         memory_bytes: what the query may hold.
 
     Attributes:
         kept_off: why it could not go to a VM, or go on there.
         overdue: why it is to be opened again.
+        reopened: how often it was opened again because the machine is busy.
     """
 
-    def __init__(self, case: StreamCase, folder: Path, runs: Sequence[Sequence[Event]], memory_bytes: int) -> None:
+    def __init__(
+        self, case: StreamCase, folder: Path, runs: Sequence[Sequence[Event]], home: Connection, memory_bytes: int
+    ) -> None:
         (folder / "in").mkdir(parents=True)
-        self._folder, self._runs = folder, runs
+        self._folder, self._runs, self._home = folder, runs, home
         self._written = 0
         self._events = 0
         self.kept_off: list[str] = []
         self.overdue: list[str] = []
+        self.reopened = 0
         clock = SystemClock()
         self.query = RunningQuery(
             case.name,
@@ -139,24 +153,58 @@ class Site:
         return self.query.committed_before >= self._events
 
     async def until(self, condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-        """Wait for a state of the query.
+        """Wait for a state of the query; if it fails because the machine is busy, open it again, as a supervisor does.
 
         Raises:
             StuckError: the query has failed, or does not get there.
         """
+        while True:
+            try:
+                await until(lambda: bool(self._failure) or condition(), what=what, deadline_s=deadline_s)
+            except AssertionError as error:
+                raise StuckError(str(error)) from error
+            if not self._failure:
+                return
+            if not is_busy(self._failure) or self.reopened == REOPENED_MOST:
+                raise StuckError(self._failure)
+            self.reopened += 1
+            await self.query.close_on_hosts()
+            await self.query.stop()
+            await self.open()
 
-        def reached() -> bool:
-            error = self.query.failure()
-            if error is not None:
-                raise StuckError(f"{type(error).__name__}: {error}")
-            if self.overdue:
-                raise StuckError(self.overdue[0])
-            return condition()
+    async def open(self) -> None:
+        """Open the query at home; if the host is too busy for that, again.
 
+        Raises:
+            QueryRefusedError: the host refuses it.
+        """
+        for _ in range(REOPENED_MOST):
+            try:
+                return await self.query.restart_home(self._home)
+            except QueryRefusedError as error:
+                if not is_busy(str(error)):
+                    raise
+        return await self.query.restart_home(self._home)
+
+    async def move(self) -> None:
+        """Let the query move to where it is to be.
+
+        Raises:
+            QueryRefusedError: the host at home refuses it.
+        """
         try:
-            await until(reached, what=what, deadline_s=deadline_s)
-        except AssertionError as error:
-            raise StuckError(str(error)) from error
+            await self.query.move(self._home)
+        except QueryRefusedError as error:
+            if not is_busy(str(error)):
+                raise
+            await self.open()
+
+    @property
+    def _failure(self) -> str:
+        error = self.query.failure()
+        if error is not None:
+            return f"{type(error).__name__}: {error}"
+        return self.overdue[0] if self.overdue else ""
 
     def journey(self, lost: int = 0) -> Journey:
         """Return what became of the query."""

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from tests.hybrid.cases import CASES, KINDS, StreamCase, kind_of
+from tests.hybrid.cases import CASES, KINDS, kind_of
 from tests.hybrid.events import LAST, RUNS, counted, runs
-from tests.hybrid.verdicts import Verdict, by_kind, difference
+from tests.hybrid.verdicts import Verdict, by_class, by_kind, difference
 
 
 def test_rows_are_compared_with_how_often_they_come() -> None:
@@ -31,7 +31,7 @@ def test_some_events_come_too_late_and_the_last_ones_close_all_windows() -> None
     late = [event for event in events if event not in counted(events, "not late")]
     assert len(late) == RUNS // 2
     assert counted(events, "not late")[:-LAST] == counted(events, "on time")
-    assert all(newer["at"] > each["at"] for run in found[4:-LAST] for each in run for newer in found[-1])
+    assert all(newer["at"] > each["at"] for run in found[:-LAST] for each in run for newer in found[-1])
     # None but the late ones is older than what came in the runs before by more than the lateness.
     for before, after in pairwise(found[:RUNS]):
         newest = max(event["at"] for event in before)
@@ -39,11 +39,17 @@ def test_some_events_come_too_late_and_the_last_ones_close_all_windows() -> None
 
 
 def test_the_counts_are_those_of_the_verdicts() -> None:
-    case = StreamCase("a", "UDFs", sql="SELECT 1")
-    other = StreamCase("b", "explode", sql="SELECT 2")
-    found = by_kind([Verdict(case, "identical", judged=True), Verdict(case, "refused", "why"), Verdict(other, "wrong")])
+    same = Verdict(name="a", kind="UDFs", outcome="identical", switch_class="keyed", moves=2, judged=True)
+    refused = Verdict(name="b", kind="UDFs", outcome="refused", reason="why")
+    wrong = Verdict(name="c", kind="explode", outcome="wrong", switch_class="stateless", lost=1)
+    found = by_kind([same, refused, wrong])
     assert found == [
-        ("UDFs", 2, 1, 1, 0, 0, 0, 1, 0),
-        ("explode", 1, 0, 0, 0, 0, 0, 0, 1),
-        ("all", 3, 1, 1, 0, 0, 0, 1, 1),
+        ("UDFs", 2, 1, 1, 2, 0, 0, 1, 0),
+        ("explode", 1, 0, 0, 0, 1, 0, 0, 1),
+        ("all", 3, 1, 1, 2, 1, 0, 1, 1),
+    ]
+    assert by_class([same, refused, wrong]) == [
+        ("stateless", 1, 0, 0, 0, 1, 0, 0, 1),
+        ("keyed", 1, 1, 1, 2, 0, 0, 0, 0),
+        ("whole", 0, 0, 0, 0, 0, 0, 0, 0),
     ]

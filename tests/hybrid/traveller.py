@@ -13,12 +13,12 @@ from infra.clock import SystemClock
 from infra.link.channel import LinkLost
 from policies.signals import HOME
 from tests.hybrid.places import Places
-from tests.hybrid.site import Site, StuckError
+from tests.hybrid.site import Site, StuckError, is_busy
 
 MOVE_S: Final = 120.0
 LOSS_SHARE: Final = 0.25
 """So many of the stays on a VM end with its loss, where it may be lost."""
-SHARES: Final = (0.0, 0.3, 0.5, 0.7, 1.0)
+SHARES: Final = (0.3, 0.5, 0.7, 1.0)
 
 
 class Traveller(ABC):
@@ -39,6 +39,7 @@ class Traveller(ABC):
         self._site, self._query, self._places = site, query, places
         self._draw, self._losses = draw, losses
         self._vm: Connection | None = None
+        self._seen = site.reopened
         self.lost = 0
 
     @abstractmethod
@@ -59,12 +60,21 @@ class Traveller(ABC):
 
     @property
     def _is_lost(self) -> bool:
-        return self._vm is not None and not self._vm.alive
+        """Whether the VM is lost, or the query cannot go on there.
+
+        Raises:
+            StuckError: it cannot, and the VM is not at fault.
+        """
+        if self._vm is None:
+            return False
+        if self._vm.alive and self._site.kept_off and not is_busy(self._site.kept_off[0]):
+            raise StuckError(f"it is kept off the VM: {self._site.kept_off[0]}")
+        return bool(self._site.kept_off) or not self._vm.alive
 
     async def _forget_vm(self) -> None:
         assert self._vm is not None
         lost, self._vm = self._vm, None
-        self.lost += 1
+        self.lost += not lost.alive
         await self._query.detach(lost.name, Loss("the VM is lost", SystemClock().now()))
         await self._mend()
 
@@ -73,7 +83,8 @@ class Traveller(ABC):
         if self._is_lost:
             await self._forget_vm()
         vm = await self._places.vm()
-        if self._vm is not vm:
+        if self._vm is not vm or self._seen != self._site.reopened:
+            self._seen = self._site.reopened
             try:
                 await self._query.attach(vm)
             except LinkLost:
@@ -113,22 +124,19 @@ class MovingTraveller(Traveller):
             return
         self._query.set_shares({HOME: 0.0, vm.name: 1.0})
         await self._move()
-        if self._query.places[0] == HOME and vm.alive:
-            raise StuckError(f"it did not move: {self._site.kept_off}")
 
     async def _move(self) -> None:
         query, site = self._query, self._site
-        await site.until(lambda: query.move_due or self._is_lost or bool(site.kept_off), "its state is copied", MOVE_S)
+        await site.until(lambda: query.move_due or self._is_lost, "its state is copied", MOVE_S)
         if self._is_lost:
             await self._forget_vm()
         elif query.move_due:
-            await query.move(self._places.home)
+            await site.move()
 
     async def _mend(self) -> None:
         if self._query.places[0] != HOME:
-            await self._query.move(self._places.home)
+            await self._site.move()
         self._query.set_shares({HOME: 1.0})
-        self._site.kept_off.clear()
 
 
 class PartsTraveller(MovingTraveller):
@@ -152,9 +160,8 @@ class PartsTraveller(MovingTraveller):
 
     async def _mend(self) -> None:
         if set(self._query.places) != {HOME}:
-            await self._query.move(self._places.home)
+            await self._site.move()
         self._query.set_shares({HOME: 1.0})
-        self._site.kept_off.clear()
 
 
 class SharingTraveller(Traveller):

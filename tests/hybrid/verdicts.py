@@ -7,10 +7,11 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from gateway.hosts.connection import QueryRefusedError
@@ -23,44 +24,51 @@ from tests.hybrid.travel import at_one_site, at_two_sites, in_parts
 
 Outcome = Literal["identical", "stays home", "refused", "wrong"]
 SHOWN: Final = 3
+ATTEMPTS: Final = 3
+"""So often a query is run in two places until the VM has a part in it: others may lose it just then."""
 TOGETHER: Final = 3
 """So many queries are under way at a time."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one query.
 
     Attributes:
-        case: the query.
+        name: the query's.
+        kind: its kind.
         outcome: ``identical``: in both executions the same rows came, each equally often. ``stays home``: it may not be
             switched. ``refused``: it is not opened at all. ``wrong``: anything else.
         reason: why it stays at home, is refused, or is wrong.
-        alone: its execution at home; None if there was none.
-        hybrid: its execution in two places; None if there was none.
+        switch_class: of its plan; empty if it is refused.
+        rows: how many results it has.
+        away: how many events were answered on VMs.
+        moves: how often it moved with its state.
+        lost: how often the VM was lost while it used it.
         judged: whether the rows were also those of a batch.
-        parts: its execution in parts, if it is keyed; None if it is not, or is not divided.
+        part_moves: how often a part of it moved, if it is keyed; None if it is not, or is not divided.
         undivided: why a keyed query is not divided.
     """
 
-    case: StreamCase
+    name: str
+    kind: str
     outcome: Outcome
     reason: str = ""
-    alone: Journey | None = None
-    hybrid: Journey | None = None
+    switch_class: str = ""
+    rows: int = 0
+    away: int = 0
+    moves: int = 0
+    lost: int = 0
     judged: bool = False
-    parts: Journey | None = None
+    part_moves: int | None = None
     undivided: str = ""
 
     def __str__(self) -> str:
-        way = self.hybrid
-        how = "" if way is None else f", {way.away} events away, {way.moves} moves, {way.lost} VMs lost"
-        if self.parts is not None:
-            how += f"; in parts {self.parts.away} away, {self.parts.moves} moves, {self.parts.lost} lost"
-        elif self.undivided:
-            how += f"; not in parts: {self.undivided}"
-        rows = "" if self.alone is None else f", {self.alone.rows.total()} rows"
-        return f"{self.case.name} ({self.case.kind}): {self.outcome}{rows}{how} {self.reason}".rstrip()
+        counts = f"{self.rows} rows, {self.away} events away, {self.moves} moves, {self.lost} VMs lost"
+        if self.undivided:
+            counts += f"; not in parts: {self.undivided}"
+        elif self.part_moves is not None:
+            counts += f"; {self.part_moves} moves in parts"
+        return f"{self.name} ({self.kind}, {self.switch_class or 'no class'}): {self.outcome}, {counts} {self.reason}"
 
 
 class Jury:
@@ -105,40 +113,52 @@ class Jury:
         """Judge a query."""
         draw = random.Random(f"{self._seed} {case.name}")
         events = runs(draw.randrange(1 << 30))
-        folder = self._folder / case.name
+        found = Verdict(name=case.name, kind=case.kind, outcome="wrong")
         try:
-            alone = await at_one_site(case, folder / "alone", events, self._places)
+            alone = await at_one_site(case, self._folder / case.name / "alone", events, self._places)
         except QueryRefusedError as error:
-            return Verdict(case, "refused", _plain(str(error)))
+            return replace(found, outcome="refused", reason=_plain(str(error)))
         except StuckError as error:
-            return Verdict(case, "wrong", f"at home: {error}")
+            return replace(found, reason=f"at home: {error}")
+        found = replace(found, switch_class=alone.switch_class, rows=alone.rows.total())
         if alone.stays:
-            return Verdict(case, "stays home", alone.stays, alone)
+            return replace(found, outcome="stays home", reason=alone.stays)
         try:
-            hybrid = await at_two_sites(
-                case,
-                folder / "hybrid",
-                events,
-                self._places,
-                stateful=alone.stateful,
-                draw=draw,
-                losses=self._losses,
-            )
+            hybrid = await self._hybrid(case, events, draw, stateful=alone.stateful)
         except (QueryRefusedError, StuckError) as error:
-            return Verdict(case, "wrong", f"in two places: {error}", alone)
+            return replace(found, reason=f"in two places: {error}")
+        found = replace(found, away=hybrid.away, moves=hybrid.moves, lost=hybrid.lost, judged=bool(case.oracle))
         wrong = difference(alone.rows, hybrid.rows) or await self._against_batch(case, events, alone)
-        parts, undivided = None, ""
-        if alone.switch_class == "keyed" and not wrong:
-            try:
-                where = folder / "parts"
-                parts = await in_parts(case, where, events, self._places, alone.keys[0], draw=draw, losses=self._losses)
-                wrong = _in_parts(difference(alone.rows, parts.rows))
-            except QueryRefusedError as error:
-                undivided = _plain(str(error))
-            except StuckError as error:
-                wrong = _in_parts(str(error))
-        outcome: Outcome = "wrong" if wrong else "identical"
-        return Verdict(case, outcome, wrong, alone, hybrid, bool(case.oracle), parts, undivided)
+        if not wrong and alone.switch_class == "keyed":
+            found = await self._divided(found, case, events, draw, alone)
+            wrong = found.reason
+        return replace(found, outcome="wrong" if wrong else "identical", reason=wrong)
+
+    async def _hybrid(
+        self, case: StreamCase, events: Sequence[Sequence[Event]], draw: random.Random, *, stateful: bool
+    ) -> Journey:
+        for attempt in range(ATTEMPTS):
+            folder = self._folder / case.name / f"hybrid-{attempt}"
+            found = await at_two_sites(
+                case, folder, events, self._places, stateful=stateful, draw=draw, losses=self._losses
+            )
+            if found.away:
+                return found
+        raise StuckError("no event was processed on the VM")
+
+    async def _divided(
+        self, found: Verdict, case: StreamCase, events: Sequence[Sequence[Event]], draw: random.Random, alone: Journey
+    ) -> Verdict:
+        """Return the verdict with what became of a keyed query in parts; its reason says what is wrong, if anything."""
+        folder, key = self._folder / case.name / "parts", alone.keys[0]
+        try:
+            parts = await in_parts(case, folder, events, self._places, key, draw=draw, losses=self._losses)
+        except QueryRefusedError as error:
+            return replace(found, undivided=_plain(str(error)))
+        except StuckError as error:
+            return replace(found, reason=f"in parts: {error}")
+        wrong = difference(alone.rows, parts.rows)
+        return replace(found, part_moves=parts.moves, reason=wrong and f"in parts: {wrong}")
 
     async def _against_batch(self, case: StreamCase, events: Sequence[Sequence[Event]], alone: Journey) -> str:
         if not alone.rows:
@@ -151,10 +171,6 @@ class Jury:
             )
         wrong = difference(wanted, alone.rows)
         return wrong and f"at home it differs from a batch: {wrong}"
-
-
-def _in_parts(wrong: str) -> str:
-    return wrong and f"in parts: {wrong}"
 
 
 def difference(wanted: Counter[str], found: Counter[str]) -> str:
@@ -172,20 +188,27 @@ def _plain(reason: str) -> str:
 
 def by_kind(verdicts: Sequence[Verdict]) -> list[tuple[object, ...]]:
     """Return a row of counts for each kind of query, and one for all."""
-    rows = [_counts(kind, [each for each in verdicts if each.case.kind == kind]) for kind in KINDS]
+    rows = [_counts(kind, [each for each in verdicts if each.kind == kind]) for kind in KINDS]
     return [*(row for row in rows if row[1]), _counts("all", verdicts)]
+
+
+def by_class(verdicts: Sequence[Verdict]) -> list[tuple[object, ...]]:
+    """Return a row of counts for each class of those queries that are opened."""
+    return [
+        _counts(each, [found for found in verdicts if found.switch_class == each])
+        for each in ("stateless", "keyed", "whole")
+    ]
 
 
 def _counts(title: str, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
     outcomes = Counter(each.outcome for each in verdicts)
-    hybrids = [each.hybrid for each in verdicts if each.hybrid is not None]
     return (
         title,
         len(verdicts),
         outcomes["identical"],
         sum(each.judged for each in verdicts),
-        sum(each.moves for each in hybrids),
-        sum(each.lost for each in hybrids),
+        sum(each.moves for each in verdicts),
+        sum(each.lost for each in verdicts),
         outcomes["stays home"],
         outcomes["refused"],
         outcomes["wrong"],

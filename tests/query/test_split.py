@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.query.flow.keyed.split import part_of_each, split
 from gateway.query.flow.run import Run
-from infra.messages import HEARTBEAT
+from infra.messages import HEARTBEAT, Predicate
 
 PARTS = 4
 TIMES = st.one_of(st.none(), st.integers(0, 1000))
@@ -51,6 +51,18 @@ def test_each_event_is_in_the_part_of_its_key_and_each_part_sees_the_newest(
     assert sorted(seq for piece in pieces for seq in piece.seqs.tolist()) == list(range(100, 100 + len(rows)))  # type: ignore[union-attr]
     assert sum(piece.raw_bytes for piece in pieces) == run.raw_bytes
     assert {(piece.first_seq, piece.last_seq) for piece in pieces} == {(run.first_seq, run.last_seq)}
+
+
+def test_an_event_that_does_not_pass_the_querys_conditions_is_no_heartbeat() -> None:
+    run = run_of(["a", "b", "a", "b"], [1, 2, 3, 4])
+    only_a = Predicate(op="eq", column=("key",), value="a")
+    pieces = split(run, "key", PARTS, "at", (only_a,))
+    of_a, of_b = (pieces[int(part_of_each(pa.array([key]), PARTS)[0])] for key in "ab")
+    assert of_a.batch.num_rows == 2
+    marks = [(row["at"].microsecond, row[HEARTBEAT]) for row in of_b.batch.to_pylist()]
+    assert marks == [(2, False), (4, False), (3, True)]
+    nobody = Predicate(op="eq", column=("key",), value="c")
+    assert sorted(piece.batch.num_rows for piece in split(run, "key", PARTS, "at", (nobody,))) == [1, 1, 2, 2]
 
 
 def test_without_event_time_only_a_part_without_events_gets_a_heartbeat() -> None:

@@ -30,6 +30,7 @@ from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
 from infra.clock import Clock
+from infra.messages import Predicate
 from infra.threads import run_to_end
 from policies.failures.poison import BadRows
 
@@ -51,6 +52,7 @@ class Division:
     Attributes:
         key: the column by which its events are divided.
         time_column: the event-time column; None if it has none.
+        predicates: the conditions that Spark evaluates before it computes the watermark.
         places: the place of each part, one for each.
         resume_seqs: where the state of each part continues.
         batch_ends: where micro-batches have to end, as far as that is known.
@@ -59,6 +61,7 @@ class Division:
 
     key: str
     time_column: str | None
+    predicates: tuple[Predicate, ...]
     places: tuple[str, ...]
     resume_seqs: tuple[int, ...]
     batch_ends: tuple[int, ...]
@@ -188,7 +191,7 @@ class Pipeline:
             return
         self._offering = True
         while not any(exchange.waiting_runs for exchange in self._exchanges) and (group := self._groups.take()):
-            pieces = split(group, division.key, len(self.parts), division.time_column)
+            pieces = split(group, division.key, len(self.parts), division.time_column, division.predicates)
             division.arrived([piece.events for piece in pieces])
             for part, piece in zip(self.parts, pieces, strict=True):
                 part.offer(piece)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.query.flow.run import Run
-from infra.messages import HEARTBEAT
+from infra.messages import HEARTBEAT, Predicate
+from infra.payload import kept_rows
 from policies.arrays import IntArray
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: neighbours come into different parts
@@ -45,27 +47,29 @@ def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def split(run: Run, key: str, parts: int, time_column: str | None) -> list[Run]:
+def split(run: Run, key: str, parts: int, time_column: str | None, predicates: Sequence[Predicate] = ()) -> list[Run]:
     """Return what each part gets of a run.
 
-    Each part gets at least one row, and the watermark of each moves on with the newest event of the whole run: a part
-    that does not have that event gets a copy of it as a heartbeat.
+    The watermark of each part moves on with the newest event of the whole run that Spark lets pass below the watermark:
+    a part that does not have that event gets a copy of it as a heartbeat. A part without any other row gets a row all
+    the same, since an engine host answers each run.
 
     Args:
         run: the run, undivided.
         key: the column of the key.
         parts: how many parts there are.
         time_column: the event-time column; None if the query has none.
+        predicates: the conditions that Spark evaluates before it computes the watermark.
     """
     part_of = part_of_each(run.batch.column(key), parts)
-    newest = _newest(run.batch, time_column)
+    newest = _newest(run.batch, time_column, predicates)
     rows = [np.flatnonzero(part_of == part) for part in range(parts)]
     raw_bytes = np.diff(np.cumsum([0, *map(len, rows)]) * run.raw_bytes // run.events)
     return [
         Run(
             run.first_seq,
             run.last_seq,
-            _with_heartbeat(run.batch, mine, _heartbeat(part, mine, int(part_of[newest]), newest, time_column)),
+            _with_heartbeat(run.batch, mine, newest if newest is not None and part_of[newest] != part else None),
             run.arrival_s,
             int(raw_bytes[part]),
             seqs=run.first_seq + mine,
@@ -74,22 +78,19 @@ def split(run: Run, key: str, parts: int, time_column: str | None) -> list[Run]:
     ]
 
 
-def _newest(batch: pa.RecordBatch, time_column: str | None) -> int:
-    """Return the row with the greatest event time; the first one if there is no event time."""
+def _newest(batch: pa.RecordBatch, time_column: str | None, predicates: Sequence[Predicate]) -> int | None:
+    """Return the row that moves the watermark on most; None if none does."""
     if time_column is None:
-        return 0
-    times = batch.column(time_column)
+        return None
+    passing = kept_rows(batch, tuple(predicates))
+    times = batch.column(time_column).take(pa.array(passing))
     newest = pc.max(times)
-    return int(pc.index(times, newest).as_py()) if newest.is_valid else 0
-
-
-def _heartbeat(part: int, mine: IntArray, newest_in: int, newest: int, time_column: str | None) -> int | None:
-    """Return the row that a part gets as its heartbeat; None if it needs none."""
-    needs = part != newest_in if time_column is not None else not len(mine)
-    return newest if needs else None
+    return int(passing[pc.index(times, newest).as_py()]) if newest.is_valid else None
 
 
 def _with_heartbeat(batch: pa.RecordBatch, rows: IntArray, heartbeat: int | None) -> pa.RecordBatch:
+    if heartbeat is None and not len(rows):
+        heartbeat = 0  # no row of this run moves the watermark, so neither does this one
     taken = rows if heartbeat is None else np.append(rows, heartbeat)
     marks = np.zeros(len(taken), dtype=np.bool_)
     marks[len(rows) :] = True
