@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from engines.late.laterows import LateRows
 from engines.query.known import RefusedError, understand
 from engines.streamable import check_streams
-from infra.messages import EventTime, OpenQuery, OutputMode
+from infra.messages import EventTime, OpenQuery
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -68,13 +68,11 @@ WINDOWED = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at
 @pytest.mark.parametrize(
     ("sql", "dropped"),
     [
-        (WINDOWED.format("'10 seconds'"), lambda s, w: window_end(s, 10, 10) <= w),
         (WINDOWED.format("'10 seconds', '5 seconds'"), lambda s, w: window_end(s, 10, 5) <= w),
         (
             "SELECT kind, count(*) AS n FROM events GROUP BY kind, session_window(at, '4 seconds')",
             lambda s, w: s + 4 <= w,
         ),
-        ("SELECT at, count(*) AS n FROM events GROUP BY at", lambda s, w: s <= w),
         # Neither the rows that a condition leaves out are late, nor those that become more than one row.
         (
             (
@@ -82,11 +80,6 @@ WINDOWED = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at
                 "SELECT window.end AS e, max(each) AS m FROM some GROUP BY window(at, '10 seconds')"
             ),
             None,
-        ),
-        ("SELECT DISTINCT at FROM events", lambda s, w: s <= w),
-        (
-            "SELECT l.id AS a, r.id AS b FROM events l JOIN events r ON l.at = r.at AND l.id = r.id + 1",
-            lambda s, w: s <= w,
         ),
         (
             (
@@ -151,34 +144,18 @@ def test_a_micro_batch_that_runs_again_has_the_same_late_rows(bench: Bench, tmp_
     assert second.collected.answers[0].late == lost.late
 
 
-def test_rows_are_counted_with_the_bad_ones_before_them(bench: Bench, tmp_path: Path) -> None:
-    sql = "SELECT window.end AS e, sum(CAST(name AS INT)) AS n FROM events GROUP BY window(at, '10 seconds')"
-    running = opened(bench, tmp_path, sql)
-    on_time = [("1", 100)]
-    batches = [on_time, on_time, on_time, [("x", 2), ("1", 1), ("1", 101), ("y", 3), ("1", 2)]]
-    put = 0
-    for batch in batches:
-        at = [(name, BEGIN + dt.timedelta(seconds=second)) for name, second in batch]
-        running.put_seqs(put, [{"id": 0, "name": name, "at": each} for name, each in at])
-        put += len(batch)
-        running.rows_until(put)
-    last = running.collected.answers[-1]
-    assert [bad.row for bad in last.poison] == [0, 3]
-    assert last.late.rows == (1, 4)
+def test_rows_are_counted_with_the_bad_ones_before_them() -> None:
+    found = LateRows((0, 2, 3), 7)
+    assert found.counted_with(set()) == found
+    assert found.counted_with({9}) == found
+    assert found.counted_with({0, 3}) == LateRows((1, 4, 5), 7)
+    assert found.counted_with({1, 2, 3}) == LateRows((0, 5, 6), 7)
+    assert LateRows().counted_with({0}) == LateRows()
 
 
-def test_updates_drop_the_same_rows(bench: Bench, tmp_path: Path) -> None:
-    running = opened(bench, tmp_path, WINDOWED.format("'10 seconds'"), output=OutputMode(mode="update", key=("e",)))
-    put_all(running)
-    wanted = by_hand(lambda s, w: window_end(s, 10, 10) <= w)
-    assert [answer.late.rows for answer in running.collected.answers] == wanted
-
-
-def test_without_the_option_no_row_is_named(bench: Bench, tmp_path: Path) -> None:
-    running = opened(bench, tmp_path, WINDOWED.format("'10 seconds'"), keep_late=False)
-    put_all(running)
-    assert sum(answer.state.too_late for answer in running.collected.answers) >= 3
-    assert {answer.late for answer in running.collected.answers} == {LateRows()}
+def test_their_bits_say_which_they_are() -> None:
+    assert LateRows((0, 9), 7).bits() == bytes([0b10000000, 0b01000000])
+    assert LateRows().bits() == b""
 
 
 @pytest.mark.parametrize(
