@@ -108,8 +108,8 @@ def deduplicated(events: DataFrame) -> DataFrame:
 
 
 def deduplicated_by_time(events: DataFrame) -> DataFrame:
-    """Return the first event of each name and time."""
-    return events.dropDuplicates(["name", "at"]).select("id")
+    """Return the first event of each name, as Python writes it, and time."""
+    return events.withColumn("name", signed("name")).dropDuplicates(["name", "at"]).select("id")
 
 
 def purses(events: DataFrame) -> DataFrame:
