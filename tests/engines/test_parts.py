@@ -30,7 +30,7 @@ USER = str(Path(__file__).parent / "user")
 SCHEMA = "id INT, name STRING, amount INT, at TIMESTAMP"
 BEGIN = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 LATENESS = EventTime(column="at", lateness_ms=5_000)
-PARTS = 3
+PARTS = 2
 RUNS, EVENTS = 6, 12
 NAMES = ("a", "b", "c", "e", "h", "j")
 
@@ -57,7 +57,6 @@ WINDOWS = counted("window(at, '10 seconds')", "amount > 3")
 PART = KeyPart(key="name", index=1, parts=PARTS)
 KINDS = {
     "windows": Kind(WINDOWS, lambda row: row["amount"] > 3),
-    "sliding windows": Kind(counted("window(at, '10 seconds', '5 seconds')")),
     "sessions": Kind(counted("session_window(at, '4 seconds')")),
     "duplicates": Kind({"function": "user_functions:once", "code_path": USER}),
     "join": Kind(
