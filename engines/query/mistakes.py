@@ -15,6 +15,25 @@ _NO_COLUMN: Final = ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_COLUMN.WIT
 _NAME: Final = re.compile(r"`((?:``|[^`])*)`")
 _LAST_NAME: Final = re.compile(r"(?:`(?:``|[^`])*`\.)*`((?:``|[^`])*)`")
 _COLUMNS_SAID: Final = 20
+_OTHER_MODE: Final = {
+    "in Complete output mode": (
+        "Sorting is not supported over a stream, which has no end, unless it sorts an aggregation of which all rows "
+        "are emitted each time: write output: {mode: complete}, or sort where the results are read"
+    ),
+    "Limits are not supported on streaming DataFrames/Datasets in Update": (
+        "LIMIT and output.mode update do not go together, since a row that is not among the first ones any more would "
+        "stay in the sink: write output: {mode: complete}, or remove the LIMIT"
+    ),
+    "in Update output mode, only in Append": (
+        "its join of streams has no output.mode update, because a row without a partner is emitted only when none can "
+        "come any more: write output: {mode: append}"
+    ),
+    "correctness' issue due to global watermark": (
+        "several of its steps keep state, and one may emit rows that are too late for the next one: write output: "
+        "{mode: append}, in which most such queries run, with event_time; or make two queries of it"
+    ),
+}
+"""What to write, by a part of Spark's text; these errors have no condition of their own."""
 
 
 def wrong_name(error: BaseException, columns: Sequence[str], views: Sequence[str] = ()) -> str:
@@ -94,13 +113,9 @@ def not_streaming(error: BaseException) -> str:
             )
         case "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
             return "a subquery reads the stream of events, which has no end: join, or aggregate with a watermark"
-        case _ if "in Complete output mode" in str(error):
-            return (
-                "Sorting is not supported over a stream, which has no end, unless it sorts an aggregation of which all "
-                "rows are emitted each time: write output: {mode: complete}, or sort where the results are read"
-            )
         case _:
-            return ""
+            text = str(error)
+            return next((said for part, said in _OTHER_MODE.items() if part in text), "")
 
 
 def _not_in_this_mode(operation: str) -> str:

@@ -18,6 +18,7 @@ from gateway.sinks.marked import MarkedSink, snapshot_of, upserts_of
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.threaded import ThreadedSink
 from tests.connectors.file_sinks import FolderSubject
+from tests.connectors.http_taker import sink_to, taker
 from tests.connectors.sink_contract import RESULT, SinkContract, at, opened, release, row
 
 Mode = Literal["update", "complete"]
@@ -98,3 +99,16 @@ async def test_rows_in_json_lines_are_marked_at_their_end(tmp_path: Path) -> Non
     (part,) = tmp_path.glob("[0-9]*.jsonl")
     assert part.read_text() == '{"customer":"ann","total":7,"_op":"U","_seq":8}\n'
     assert json.loads((tmp_path / "_manifest.json").read_text())["committed"] == [[3, 8]]
+
+
+async def test_over_http_each_request_is_a_whole_snapshot(tmp_path: Path) -> None:
+    async with taker() as receiver:
+        sink = MarkedSink(sink_to(receiver.url, tmp_path), "complete")
+        await sink.open()
+        await sink.commit([release(0, 1), release(2, 4, keep=100)], at(4))
+        await sink.close()
+        bodies = [[json.loads(line) for line in body.splitlines()] for body in receiver.bodies]
+    assert [[(row["_op"], row["_seq"]) for row in body] for body in bodies] == [
+        [("S", 1), ("U", 1), ("U", 1)],
+        [("S", 4)],
+    ]

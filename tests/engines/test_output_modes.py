@@ -282,6 +282,16 @@ def test_these_have_the_mode_and_their_class(
             "output.mode complete is for aggregations, and it has none: write mode: append",
         ),
         (
+            "SELECT name, sum(id) t FROM events GROUP BY name LIMIT 3",
+            update("name"),
+            "LIMIT and output.mode update do not go together",
+        ),
+        (
+            "SELECT n, count(*) c FROM (SELECT name, count(*) n FROM events GROUP BY name) GROUP BY n",
+            update("n"),
+            "several of its steps keep state",
+        ),
+        (
             "SELECT session_window.end AS e, count(*) n FROM events GROUP BY session_window(at, '1 minute')",
             update("e"),
             "session windows have no output.mode update",
