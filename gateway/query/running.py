@@ -262,8 +262,11 @@ class RunningQuery(PlacedQuery):
         )
 
     def _backlog(self) -> tuple[int, float]:
-        """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered."""
-        rates = self.pipeline.rates_per_s
+        """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered.
+
+        The parts of a divided query work on the same run: together they are as fast as if all were the slowest one.
+        """
+        rates = [self._parts * rate for rate in self.pipeline.rates_per_s]
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
 

@@ -219,11 +219,6 @@ class Pipeline:
         return {name: lane for part in reversed(self.parts) for name, lane in part.lanes.items()}
 
     @property
-    def all_lanes(self) -> Sequence[Lane]:
-        """Every lane of every part."""
-        return [lane for part in self.parts for lane in part.lanes.values()]
-
-    @property
     def isolating_s(self) -> float:
         """How long engine hosts have looked for bad rows in runs of the open lanes."""
         now_s = self._clock.now()
