@@ -31,6 +31,9 @@ WATERMARKED = (
     "WATERMARK sent DELAY OF INTERVAL 10 MINUTES GROUP BY window(sent, '1 minute')"
 )
 
+BY_SENDER = "SELECT sender, count(*) AS n FROM events GROUP BY sender, window(sent, '1 minute')"
+LATENESS = {"column": "sent", "lateness": "10s"}
+
 
 def written(folder: Path, queries: dict[str, dict[str, Any]], master: str = "local[1]") -> Path:
     """A config with one line for each query; the first one is line 10."""
@@ -111,6 +114,7 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
         "wrong": {"qos": {"latency": 2}},
         "mails": {"source": OBJECTS, "sink": {"type": "kafka", "brokers": "b:9092", "topic": "out"}},
         "recent": {"source": {**OBJECTS, "prefix": "mails/2026"}},
+        "divided": {"sql": BY_SENDER, "event_time": LATENESS, "switching": {"mode": "keys", "key": "id"}},
     }
     path = written(tmp_path, queries, "spark://nowhere:7077")
     command = [sys.executable, "-m", "gateway", "check", str(path)]
@@ -123,6 +127,7 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
     assert f"{path}:12: queries.endless.sql: {aside} endless: it aggregates without a watermark" in done.stderr
     assert f"{path}:13: queries.stateful.sql: {aside} stateful holds state (it aggregates over many" in done.stderr
     assert "executors of spark://nowhere:7077 do not see the state_dir: set private.spark.checkpoints" in done.stderr
+    assert f"{path}:17: queries.divided.sql: {aside} divided: it cannot be divided by id, because events" in done.stderr
     assert f"{path}:14: queries.wrong.qos.latency: " in done.stderr
     said = " ".join(done.stdout.split())
     assert said.startswith("good ")

@@ -30,6 +30,7 @@ from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
@@ -122,6 +123,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
         part=query.part,
+        max_batch_runs=BATCH_RUNS_MAX if query.part is None else 1,
     )
 
 
