@@ -11,8 +11,10 @@ from infra.messages.base import PROTOCOL as PROTOCOL
 from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import APPEND as APPEND
+from infra.messages.queries import HEARTBEAT as HEARTBEAT
 from infra.messages.queries import CloseQuery as CloseQuery
 from infra.messages.queries import EventTime as EventTime
+from infra.messages.queries import KeyPart as KeyPart
 from infra.messages.queries import OpenQuery as OpenQuery
 from infra.messages.queries import OutputMode as OutputMode
 from infra.messages.queries import QueryFailed as QueryFailed

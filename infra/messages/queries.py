@@ -32,6 +32,27 @@ class OutputMode(msgspec.Struct, frozen=True, kw_only=True):
 APPEND: Final = OutputMode()
 
 
+HEARTBEAT: Final = "_heartbeat"
+"""The last column of the runs of a part: true for a row of another part, which only moves the watermark."""
+
+
+class KeyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a keyed query: it gets the events of some of its keys, and has a name and a state of its own.
+
+    Every run reaches every part, as a micro-batch of its own. A part without the run's newest event gets a copy of it,
+    marked in the column `HEARTBEAT`: so the watermarks of all parts are those of the undivided query.
+
+    Attributes:
+        key: the column by whose values the events are divided.
+        index: the part, from 0.
+        parts: how many there are.
+    """
+
+    key: str
+    index: int
+    parts: int
+
+
 class OpenQuery(Message, frozen=True, kw_only=True):
     """Open a query on a host.
 
@@ -59,6 +80,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         analyse_only: only plan and schemas are wanted; no query is started.
         tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
         tables_path: the folder of the versions; the host fills it in.
+        part: the part of the query that this is; None: it is not divided.
     """
 
     query: str
@@ -81,6 +103,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     analyse_only: bool = False
     tables: tuple[StaticTable, ...] = ()
     tables_path: str = ""
+    part: KeyPart | None = None
 
 
 class TablePart(Message, frozen=True, kw_only=True):
