@@ -129,7 +129,7 @@ class Opened:
     def begin(self, engine: Engine) -> None:
         """Accept a started engine; it has no owner yet."""
         self._engine = engine
-        self._decoder = Decoder(engine.query.input_schema)
+        self._decoder = Decoder(engine.query.run_schema)
         self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
 
     @property
@@ -150,7 +150,7 @@ class Opened:
         """
         engine = self._engine
         assert engine is not None
-        self._decoder = Decoder(engine.query.input_schema)
+        self._decoder = Decoder(engine.query.run_schema)
         self._unconsumed_bytes = self._waiting = 0
         self._owner = owner
         if engine.death:

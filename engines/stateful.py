@@ -27,7 +27,7 @@ from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.sharedfolder import NotSharedError, SharedFolder
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.streaming.tables import one_batch, unpack, without
+from engines.streaming.tables import one_batch, unpack, with_heartbeats, without
 from infra.clock import Clock
 from infra.messages import Poison, QueryPlan
 
@@ -239,7 +239,7 @@ class StatefulStream:
 
     def _late(self, items: Sequence[Item], poison: Sequence[Poison]) -> LateRows:
         """Return the rows that came too late, counted with those that were left out."""
-        rows = unpack([part for item in items for part in item.parts], self.query.input_schema)
+        rows = unpack([part for item in items for part in item.parts], self.query.run_schema)
         with self.activity.running():
             found = self._stream.late_rows(rows)
         return found.counted_with({bad.row for bad in poison})
@@ -272,7 +272,9 @@ class StatefulStream:
         self._reports.isolating(failing.items)
         bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
         failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
-        self.feed.replace(without(failing.items, bad, self.query.input_schema))
+        # In a part they still count for the watermark, as they do in the other parts, which got a copy.
+        leave_out = without if self.query.spec.part is None else with_heartbeats
+        self.feed.replace(leave_out(failing.items, bad, self.query.run_schema))
         # The new stream plans the same micro-batch: its limits are in the checkpoint.
         self._checkpoint = self._new_start()
         self._stream = self._new_stream()

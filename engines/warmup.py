@@ -43,9 +43,7 @@ def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
     stream.open()
     try:
         names = pa.array([f"name {number}" for number in range(_ROWS)])
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(range(_ROWS), pa.int64()), names], schema=stream.query.input_schema
-        )
+        batch = pa.RecordBatch.from_arrays([pa.array(range(_ROWS), pa.int64()), names], schema=stream.query.run_schema)
         stream.put(pack(batch), "warm-up")
         answered.wait(WARM_S)
         expected = sum(name.endswith("1") for name in names.to_pylist())

@@ -325,8 +325,6 @@ class Daemon:
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
         """Report an opened query to the scheduler, and open it on the VMs; a suspect is kept off VMs."""
-        plan = query.plan
-        assert plan is not None, "a query that is open has a plan"
         self._deciding.handle(
             lambda event_id, at_s: QueryOpened(
                 event_id=event_id,
@@ -334,7 +332,8 @@ class Daemon:
                 query=query.name,
                 switchable=query.switchable,
                 reason=query.stays_home,
-                whole=query.stateful,
+                whole=query.stateful and not query.divided,
+                divided=query.divided,
             )
         )
         if not on_trial:

@@ -62,8 +62,8 @@ class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STATE_STAYS = (
-    "its state cannot be moved, because its answer depends on more than its events (rand(), the time, files, "
-    "subqueries), or because it has protected fields"
+    "its state cannot be moved, because its answer depends on more than its events (rand(), the time, timers "
+    "of the machine's clock, files, subqueries), or because it has protected fields"
 )
 """Why a query is not ``movable``."""
 

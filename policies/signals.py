@@ -83,12 +83,16 @@ class BudgetFrozen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOpened(Event):
-    """A query's plan is known: whether it may be switched and, if not, why; and whether only as a whole."""
+    """A query's plan is known: whether it may be switched and, if not, why; and in which way.
+
+    ``whole``: only all of its events may go to a VM. ``divided``: parts of its keys may, with their state.
+    """
 
     query: str
     switchable: bool
     reason: str = ""
     whole: bool = False
+    divided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ class QuerySlot:
         load1: load average of the gateway's machine over one minute.
         pause_s: how long the query's events would be held if it moved to another place with its state, as its last
             move and copy suggest; 0 if it is away or has no state.
+        heaviest_part: the part of a keyed query with the most events has so much of them, in [0, 1]; 0 if the query is
+            not divided.
     """
 
     query: str
@@ -66,6 +68,7 @@ class QuerySlot:
     out_of_order_share: float = 0.0
     load1: float = 0.0
     pause_s: float = 0.0
+    heaviest_part: float = 0.0
 
 
 _NAMES = tuple(each.name for each in fields(QuerySlot))

@@ -12,6 +12,7 @@ from engines.isolation.isolate import BrokenError, broken_by_too_many
 from engines.isolation.search import rows_at_fault
 from engines.isolation.trials import Trials
 from engines.query.known import KnownQuery
+from engines.query.parts.heartbeats import divided
 from engines.spark.session import sibling
 from engines.streaming.activity import Activity
 from engines.streaming.feed import FeedServer, Item
@@ -67,7 +68,9 @@ class BatchIsolation:
             StoppedError: the query is being closed.
         """
         ends_s = self._clock.now() + self._batch_s
-        rows = unpack([part for item in items for part in item.parts], self._query.input_schema)
+        rows = unpack([part for item in items for part in item.parts], self._query.run_schema)
+        # A heartbeat is dropped before the user's code: it is in every try, and never at fault.
+        own, heartbeats = (range(rows.num_rows), []) if self._query.spec.part is None else divided(rows)
 
         def check() -> None:
             if self._stopped():
@@ -81,14 +84,14 @@ class BatchIsolation:
         def reason(wanted: Sequence[int]) -> str:
             check()
             with self._activity.running():
-                return trials.reason(rows.take(pa.array(wanted, pa.int64())))
+                return trials.reason(_taken(rows, sorted([*(own[row] for row in wanted), *heartbeats])))
 
         most = self._query.spec.bad_rows_most
         with broken_by_too_many(most):
             with self._activity.running():
                 session = sibling(self._query.base)
-                known = rows_that_fail_alone(self._query, session, rows, check, exhausts=exhausts)
-            return rows_at_fault(rows.num_rows, reason, known, most)
+                known = rows_that_fail_alone(self._query, session, _taken(rows, own), check, exhausts=exhausts)
+            return {own[row]: said for row, said in rows_at_fault(len(own), reason, known, most).items()}
 
     def _too_slow(self, items: Sequence[Item]) -> str:
         return (
@@ -96,3 +99,7 @@ class BatchIsolation:
             f"{self._batch_s:.0f} s: fix the query, its schema or the source, or let runs hold fewer events "
             "(runs.max_events)"
         )
+
+
+def _taken(rows: pa.RecordBatch, wanted: Sequence[int]) -> pa.RecordBatch:
+    return rows.take(pa.array(wanted, pa.int64()))

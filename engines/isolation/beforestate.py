@@ -56,7 +56,7 @@ def rows_that_fail_alone(
 def _parts(query: KnownQuery, session: SparkSession, rows: pa.RecordBatch, spans: Sequence[Span]) -> list[Any]:
     """Return the parts of the plan that read events and end in a shuffle, as RDDs with a partition for each span."""
     table = pa.Table.from_batches([rows.slice(first, end - first) for first, end in spans])
-    frame = query.build(session.createDataFrame(table, schema=query.columns))
+    frame = query.build(session.createDataFrame(table, schema=query.run_columns))
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - plans are nowhere in the public API
     below = [node.child() for node in _walk(plan) if _kind(node) == _SHUFFLE]
     parts = [part.execute().toJavaRDD() for part in below if _reads_only_events(part, query)]
@@ -68,7 +68,7 @@ def _reads_only_events(part: Any, query: KnownQuery) -> bool:
     leaves = [node for node in nodes if node.children().isEmpty()]
     if len(leaves) != 1 or _kind(leaves[0]) != _EVENTS or any(_kind(node) == _SHUFFLE for node in nodes):
         return False
-    return [str(each.name()) for each in scala_items(leaves[0].output())] == query.columns.names
+    return [str(each.name()) for each in scala_items(leaves[0].output())] == query.run_columns.names
 
 
 def _walk(node: Any) -> Iterator[Any]:

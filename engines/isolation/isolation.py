@@ -189,7 +189,7 @@ class Isolation:
 
     def _try_alone(self, held: _Held) -> None:
         """Answer a run that passes alone: another run of its batch failed, or the cause has passed."""
-        rows = unpack(held.item.parts, self._query.input_schema)
+        rows = unpack(held.item.parts, self._query.run_schema)
         try:
             results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
         except EVALUATION_ERRORS as error:
@@ -213,7 +213,7 @@ class Isolation:
             timer.cancel()
 
     def _isolate(self, held: _Held) -> None:
-        rows = unpack(held.item.parts, self._query.input_schema)
+        rows = unpack(held.item.parts, self._query.run_schema)
         try:
             self._asked(held, lambda: self._verdicts.results(rows.slice(0, 0)))
         except EVALUATION_ERRORS as error:

@@ -94,7 +94,7 @@ class Verdicts:
     def _frame(self, parts: Sequence[pa.RecordBatch]) -> DataFrame:
         # Spark makes each batch of the table a partition.
         table = pa.Table.from_batches(parts)
-        return self._query.build(self._session.createDataFrame(table, schema=self._query.columns))
+        return self._query.build(self._session.createDataFrame(table, schema=self._query.run_columns))
 
     def _alone(self, part: pa.RecordBatch) -> str:
         try:

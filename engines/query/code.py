@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.machinery
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from infra.messages import APPEND, OpenQuery
 _OWN_PACKAGE = "engines"
 _MAX_FILES = 2_000
 _user_folders: set[Path] = set()
+_loading = threading.Lock()
+"""Held while a module is loaded: another thread that loads one unloads all of them first."""
 
 
 class CodeError(Exception):
@@ -26,7 +29,8 @@ class CodeError(Exception):
 def query_hash(query: OpenQuery) -> str:
     """Return the hash of a query's definition: SQL or function, sources, schema, event time, output, tables.
 
-    Of a table its declaration counts: neither its content nor where its files are.
+    Of a table its declaration counts: neither its content nor where its files are. If it is divided, the key and the
+    number of parts count, too: all parts have the same hash.
 
     The layout of SQL and schema does not count; see ``engines.query.sqltext``.
 
@@ -59,6 +63,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     if (event_time := query.event_time) is not None:
         # Without one the hash is that of earlier versions, whose state stays valid.
         _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
+    if query.part is not None:
+        _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
     if query.output != APPEND:
         _add(digest, "\0".join(("output", query.output.mode, *query.output.key)).encode())
     if query.function:
@@ -92,6 +98,11 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     Raises:
         CodeError: it cannot be imported, or is not a function.
     """
+    with _loading:  # a host opens several queries at a time
+        return _load(query)
+
+
+def _load(query: OpenQuery) -> Callable[[Any], Any]:
     from pyspark import cloudpickle
 
     module_name, function_name = _split(query.function)

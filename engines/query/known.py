@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -13,17 +14,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from engines.query import code, plan, schemas
+from engines.query import code, nodes, plan, schemas
 from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
+from engines.query.nodes import watermarks
 from engines.query.outputs.modes import as_emitted, why_refused
+from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
+from engines.query.parts.heartbeats import Build, quoted, with_heartbeat, without_heartbeats
+from engines.query.parts.timely import optimised, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
-from infra.messages import EventTime, OpenQuery, QueryPlan
+from infra.messages import EventTime, KeyPart, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
+
+_log = logging.getLogger("spillway.host")
 
 
 class RefusedError(Exception):
@@ -37,12 +44,12 @@ class KnownQuery:
     Attributes:
         spec: the gateway's request.
         base: the host's session; each use of the query gets a sibling of it, so that views do not collide.
-        columns: its input schema for Spark.
-        input_schema: its input schema for Arrow.
+        columns: the user's columns, for Spark.
+        input_schema: the same for Arrow.
         result_schema: its result schema for Arrow.
         plan: the properties of its plan.
-        build: applies the query to a frame of events, with the watermark of its event time if it holds state.
-        code_hash: of its SQL or function, sources, schema, event time and output.
+        build: applies the query to a frame of ``run_columns``, with the watermark of its event time if it holds state.
+        code_hash: of its SQL or function, sources, schema, event time, output and key.
         warm: whether it ran on this host before.
     """
 
@@ -52,9 +59,19 @@ class KnownQuery:
     input_schema: pa.Schema
     result_schema: pa.Schema
     plan: QueryPlan
-    build: Callable[[DataFrame], DataFrame]
+    build: Build
     code_hash: str
     warm: bool = False
+
+    @property
+    def run_columns(self) -> StructType:
+        """Return the columns of its runs, for Spark: those of a part have one more, which marks heartbeats."""
+        return self.columns if self.spec.part is None else with_heartbeat(self.columns)
+
+    @property
+    def run_schema(self) -> pa.Schema:
+        """Return the columns of its runs, for Arrow."""
+        return self.input_schema if self.spec.part is None else schemas.arrow_of(self.run_columns)
 
 
 class KnownQueries:
@@ -81,14 +98,15 @@ class KnownQueries:
 
 
 def _definition(spec: OpenQuery) -> OpenQuery:
-    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, batch_ends=(), analyse_only=False)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """Check, load and analyse a query without starting anything.
 
     Raises:
-        RefusedError: its code differs, its schema or SQL is wrong, or its results have a type that Arrow lacks.
+        RefusedError: its code differs, its schema or SQL is wrong, its results have a type that Arrow lacks, or it is a
+            part of a query that cannot be divided in this way.
     """
     try:
         code_hash = code.check(spec)
@@ -110,7 +128,13 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         _check_event_time(spec, spec.event_time, columns)
         if found.stateful:
             found = plan.with_event_time(found, spec.event_time.column, input_schema)
-            build = _with_watermark(build, spec.event_time)
+    elif found.stateful and (found.needed_schema or found.uses is not None):
+        found = plan.with_watermarks(found, _own_event_times(base, columns, build), input_schema)
+    watermark = spec.event_time if found.stateful else None
+    if spec.part is not None:
+        _check_part(base, spec, spec.part, columns, found, _with_watermark(build, watermark))
+        build = without_heartbeats(build, watermark)
+    build = _with_watermark(build, watermark)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
@@ -134,16 +158,55 @@ def _check_event_time(spec: OpenQuery, event_time: EventTime, columns: StructTyp
         )
 
 
-def _with_watermark(build: Callable[[DataFrame], DataFrame], event_time: EventTime) -> Callable[[DataFrame], DataFrame]:
-    column = event_time.column.replace("`", "``")
+def _check_part(
+    base: SparkSession, spec: OpenQuery, part: KeyPart, columns: StructType, found: QueryPlan, undivided: Build
+) -> None:
+    refusal = why_ill_formed(spec, part, columns.names) or why_not_by_key(part, found)
+    refusal = refusal or _why_other_watermarks(base, spec, columns, found, undivided)
+    if refusal:
+        raise RefusedError(f"query {spec.query}: {refusal}")
+
+
+def _why_other_watermarks(
+    base: SparkSession, spec: OpenQuery, columns: StructType, found: QueryPlan, undivided: Build
+) -> str:
+    folder = scratch_folder("stream")
+    try:
+        events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
+        frame = _built(spec, undivided, events, columns.names)
+        passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
+        return why_own_watermark(passed, spec.event_time) or why_watermarks_differ(
+            optimised(frame), found.predicates, schemas.arrow_of(columns)
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_watermark(build: Build, event_time: EventTime | None) -> Build:
+    if event_time is None:
+        return build
 
     def build_over_watermark(events: DataFrame) -> DataFrame:
-        return build(events.withWatermark(f"`{column}`", f"{event_time.lateness_ms} milliseconds"))
+        return build(events.withWatermark(quoted(event_time.column), f"{event_time.lateness_ms} milliseconds"))
 
     return build_over_watermark
 
 
-def _by_sql(spec: OpenQuery, sql: Statements) -> Callable[[DataFrame], DataFrame]:
+def _own_event_times(base: SparkSession, columns: StructType, build: Build) -> tuple[str, ...] | None:
+    """Return the columns of the watermarks that a query sets itself, which only a plan over a stream shows."""
+    session = sibling(base)
+    folder = scratch_folder("stream")
+    try:
+        frame = build(session.readStream.schema(columns).parquet(folder.as_uri()))
+        return nodes.event_times(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are in no public API
+    except Exception as error:  # the user's function and Spark may raise anything: then Spark refuses the stream too
+        _log.info("the watermarks of a query are not known: %s", why(error))
+        return None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _by_sql(spec: OpenQuery, sql: Statements) -> Build:
     def build(events: DataFrame) -> DataFrame:
         session = events.sparkSession  # of this query alone, and so are the views
         make_views(session, spec.tables, spec.tables_path)
@@ -167,7 +230,7 @@ def _naming(statement: str) -> Iterator[None]:
         raise
 
 
-def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
+def _by_function(spec: OpenQuery) -> Build:
     function = code.load(spec)
 
     def build(events: DataFrame) -> DataFrame:
@@ -180,9 +243,7 @@ def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
     return build
 
 
-def _analysed(
-    base: SparkSession, spec: OpenQuery, columns: StructType, build: Callable[[DataFrame], DataFrame]
-) -> tuple[QueryPlan, pa.Schema]:
+def _analysed(base: SparkSession, spec: OpenQuery, columns: StructType, build: Build) -> tuple[QueryPlan, pa.Schema]:
     session = sibling(base)
     folder = scratch_folder("plan")
     try:
@@ -209,9 +270,7 @@ def _with_output(spec: OpenQuery, found: QueryPlan, frame: DataFrame) -> QueryPl
     return as_emitted(spec.output, found)
 
 
-def _built(
-    spec: OpenQuery, build: Callable[[DataFrame], DataFrame], events: DataFrame, columns: Sequence[str]
-) -> DataFrame:
+def _built(spec: OpenQuery, build: Build, events: DataFrame, columns: Sequence[str]) -> DataFrame:
     try:
         return build(events)
     except RefusedError:

@@ -1,4 +1,4 @@
-"""The operators of a physical plan, and which of them read the query's events."""
+"""The operators of a plan: which of them read the query's events, and which of them measure time."""
 
 from __future__ import annotations
 
@@ -46,12 +46,48 @@ def is_events(leaf: Any) -> bool:
     return kind_of(leaf) == "LogicalRelation" and _lies_in_events(leaf.relation())
 
 
+def event_times(analysed: Any) -> tuple[str, ...] | None:
+    """Return the columns from which a plan over a stream computes its watermarks; None if one is no column of it."""
+    leaves = [leaf for leaf in scala_items(analysed.collectLeaves()) if leaf.isStreaming()]
+    columns = {_id_of(column): str(column.name()) for leaf in leaves for column in scala_items(leaf.output())}
+    timed = [_id_of(node.eventTime()) for node in _nodes(analysed) if kind_of(node) == "EventTimeWatermark"]
+    if not all(each in columns for each in timed):
+        return None
+    return tuple(dict.fromkeys(columns[each] for each in timed))
+
+
+def clocks_of(analysed: Any) -> Iterator[str]:
+    """Yield by which timers of the machine's clock a plan keeps state; nothing if it has none."""
+    for node in _nodes(analysed):
+        kind = kind_of(node)
+        if "WithState" in kind:
+            mode = kind_of(node.timeMode() if kind.startswith("Transform") else node.timeout()).rstrip("$")
+            if mode.startswith("ProcessingTime"):
+                yield f"timers of the machine's clock ({mode})"
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in scala_items(plan.children()):
+        yield from _nodes(child)
+
+
+def _id_of(attribute: Any) -> str:
+    return str(attribute.exprId().toString())
+
+
 def others_read(analysed: Any) -> tuple[str, ...]:
     """Return what an analysed plan and its subqueries read besides the events, their query's rows and its tables."""
     plans = [analysed, *scala_items(analysed.subqueriesAll())]
     leaves = [leaf for plan in plans for leaf in scala_items(plan.collectLeaves())]
     others = [leaf for leaf in leaves if kind_of(leaf) not in _PART_OF_THE_QUERY and not _is_known(leaf)]
     return tuple(dict.fromkeys(_name_of(leaf) for leaf in others))
+
+
+def watermarks(analysed: Any) -> int:
+    """Return how many watermarks events pass at most in an analysed plan over a stream."""
+    below = max((watermarks(child) for child in scala_items(analysed.children())), default=0)
+    return below + (kind_of(analysed) == "EventTimeWatermark")
 
 
 def _is_known(leaf: Any) -> bool:

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
-from engines.query.nodes import EMPTY, PlanNode, is_events, node_of, others_read
+from engines.query.nodes import EMPTY, PlanNode, clocks_of, is_events, node_of, others_read
 from engines.query.outputs.grouping import Grouping, grouping_of
 from engines.query.reasons import why
 from engines.query.uses import uses_of
@@ -142,6 +142,22 @@ def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPl
     return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
 
 
+def with_watermarks(found: QueryPlan, columns: Sequence[str] | None, schema: pa.Schema) -> QueryPlan:
+    """Return a stateful query's plan with what the watermarks need that it sets itself; see ``with_event_time``.
+
+    Args:
+        found: the plan.
+        columns: of the event times; None if they are not known.
+        schema: the query's input.
+    """
+    if columns is None:
+        note = "everything is sent, because it is not known from which columns its watermark is computed"
+        return msgspec.structs.replace(found, needed_schema=None, predicates=(), trim_note=note, uses=None)
+    for column in columns:
+        found = with_event_time(found, column, schema)
+    return found
+
+
 def grouping(result: DataFrame) -> Grouping | None:
     """Return what a query's results are grouped by; None if that is not known."""
     analysed = result._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans are nowhere in the public API
@@ -204,12 +220,12 @@ def _reads(scans: list[PlanNode], full: pa.Schema) -> tuple[str, pa.Schema | Non
 
 
 def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
-    """Return the condition that a row must meet to be needed by at least one of several scans."""
-    if len(branches) == 1:
-        return branches[0]
-    if not all(branches):
-        return ()
-    return (Predicate(op="or", children=tuple(Predicate(op="and", children=branch) for branch in branches)),)
+    """Return the conditions that a row must meet to be needed by at least one of several scans."""
+    common = tuple(each for each in branches[0] if all(each in branch for branch in branches))
+    others = [tuple(each for each in branch if each not in common) for branch in branches]
+    if not all(others):
+        return common
+    return (*common, Predicate(op="or", children=tuple(Predicate(op="and", children=other) for other in others)))
 
 
 def _why_whole(root: PlanNode) -> str:
@@ -258,11 +274,12 @@ def _is_narrow(root: PlanNode, scans: list[PlanNode]) -> bool:
 def _varying(session: SparkSession, analysed: Any) -> list[str]:
     """Return the expressions whose value may differ from place to place; read before optimisation, which folds some."""
     current = _pattern(session, "CURRENT_LIKE")
+    clocks = list(dict.fromkeys(clocks_of(analysed)))
     if analysed.deterministic() and not analysed.containsPattern(current):
-        return []
+        return clocks
     names: dict[str, None] = {}
     _collect_varying(analysed, current, names)
-    return list(names) or ["an expression of its plan"]
+    return [*(names or ["an expression of its plan"]), *clocks]
 
 
 def _collect_varying(plan: Any, current: Any, names: dict[str, None]) -> None:

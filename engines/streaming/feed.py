@@ -92,6 +92,8 @@ class Feed:
         self.planned_at_s = clock.now()
         self._closed = ""
         self._resting = False
+        self._leader: object = None
+        self._told = first
         self._changed = threading.Condition()
 
     @property
@@ -121,20 +123,38 @@ class Feed:
             self._changed.notify_all()
             return item
 
-    def latest(self, start: int, wait_s: float = POLL_S) -> int:
-        """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if no run arrived in time."""
+    def begin(self) -> None:
+        """Expect new readers: a stream starts, for the first time or again."""
         with self._changed:
-            while self._ends and self._ends[0] <= start:
-                self._ends.popleft()
-            enough = self._ends[0] if self._ends else start + 1
-            self._changed.wait_for(lambda: self._closed or self._resting or self._next >= enough, wait_s)
-            self._check_open()
-            if self._resting or self._next < enough:
-                return start
-            if self._ends:
-                return self._ends[0]
-            ends = [item.end for item in self._items if item.start >= start][: self._max_items]
-            return ends[-1] if ends else start
+            self._leader = None
+
+    def latest(self, start: int, wait_s: float = POLL_S, reader: object = "") -> int:
+        """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if no run arrived in time.
+
+        A query that names its events in several places (a union, or a join of events with events) has a reader for
+        each. Spark asks one after the other, and a run may arrive in between. So all get the answer of the first one:
+        a micro-batch has the same runs in all places.
+        """
+        with self._changed:
+            self._leader = self._leader or reader
+            if reader != self._leader:
+                self._check_open()
+                return max(start, self._told)
+            self._told = self._latest(start, wait_s)
+            return self._told
+
+    def _latest(self, start: int, wait_s: float) -> int:
+        while self._ends and self._ends[0] <= start:
+            self._ends.popleft()
+        enough = self._ends[0] if self._ends else start + 1
+        self._changed.wait_for(lambda: self._closed or self._resting or self._next >= enough, wait_s)
+        self._check_open()
+        if self._resting or self._next < enough:
+            return start
+        if self._ends:
+            return self._ends[0]
+        ends = [item.end for item in self._items if item.start >= start][: self._max_items]
+        return ends[-1] if ends else start
 
     def batch(self, start: int, end: int) -> tuple[Item, ...]:
         """Return the runs between two positions and mark them as planned; waits until all are here."""
@@ -226,6 +246,7 @@ class FeedServer:
     def add(self, name: str, feed: Feed) -> None:
         """Register a feed under a name that was not used before."""
         assert name not in self._feeds, name
+        feed.begin()
         self._feeds[name] = feed
 
     def remove(self, name: str, reason: str) -> None:
@@ -259,14 +280,14 @@ class FeedServer:
             while True:
                 question = json.loads(connection.recv_bytes(_QUESTION_BYTES))
                 try:
-                    answer, parts = self._answer(question)
+                    answer, parts = self._answer(question, connection)
                 except FeedClosed as closed:
                     answer, parts = {"error": str(closed)}, []
                 connection.send_bytes(json.dumps(answer).encode())
                 for part in parts:
                     connection.send_bytes(part)
 
-    def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[pa.Buffer]]:
+    def _answer(self, question: dict[str, Any], reader: object) -> tuple[dict[str, Any], list[pa.Buffer]]:
         feed = self._feeds.get(question["feed"])
         if feed is None:
             raise FeedClosed("it is not open")
@@ -274,7 +295,7 @@ class FeedServer:
             case "first":
                 return {"at": feed._first}, []  # noqa: SLF001 - same module
             case "latest":
-                return {"at": feed.latest(question["start"])}, []
+                return {"at": feed.latest(question["start"], reader=reader)}, []
             case "batch":
                 parts = [part for item in feed.batch(question["start"], question["end"]) for part in item.parts]
                 return {"parts": len(parts)}, parts

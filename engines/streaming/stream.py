@@ -6,7 +6,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -15,8 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from engines.late.laterows import LateRows, late_rows
 from engines.late.lineage import NoLineageError, check
-from engines.query.conditions import kind_of, scala_items
 from engines.query.known import KnownQuery, RefusedError
+from engines.query.nodes import watermarks
 from engines.query.reasons import why
 from engines.spark.session import sibling
 from engines.streaming import source
@@ -89,7 +88,7 @@ class Stream:
         context = session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", self._query.spec.query)
         try:
-            reader = session.readStream.format(FORMAT).schema(self._query.columns)
+            reader = session.readStream.format(FORMAT).schema(self._query.run_columns)
             events = reader.option("socket", self._server.address).option("feed", self._name).load()
             result = self._query.build(events)
             check_streaming(result, self._query)
@@ -183,7 +182,7 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
     """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
-    if query.spec.event_time is not None and _watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
+    if query.spec.event_time is not None and watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
         raise RefusedError(
             f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
             "another one: remove one of them"
@@ -203,15 +202,8 @@ def _check_late(result: DataFrame, query: KnownQuery) -> None:
         ) from error
 
 
-def _watermarks(plan: Any) -> int:
-    """Return how many watermarks events pass at most."""
-    below = max((_watermarks(child) for child in scala_items(plan.children())), default=0)
-    return below + (kind_of(plan) == "EventTimeWatermark")
-
-
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:
     """Append a run without rows that still becomes a partition."""
-    nothing = pa.RecordBatch.from_arrays(
-        [pa.array([], field.type) for field in query.input_schema], schema=query.input_schema
-    )
+    schema = query.run_schema
+    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     feed.put([stream_of(nothing)])

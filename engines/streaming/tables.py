@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from engines.query.parts.heartbeats import as_heartbeats
 from engines.streaming.feed import Item, pack
 
 
@@ -32,10 +33,27 @@ def unpack(parts: Sequence[pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
 
 def without(items: Sequence[Item], bad: Collection[int], schema: pa.Schema) -> list[Item]:
     """Return runs without some of their rows; ``bad`` counts over all of them."""
-    good, first = [], 0
+
+    def kept(rows: pa.RecordBatch, bad_here: Collection[int]) -> pa.RecordBatch:
+        return rows.take(pa.array([row for row in range(rows.num_rows) if row not in bad_here], pa.int64()))
+
+    return list(_changed(items, bad, schema, kept))
+
+
+def with_heartbeats(items: Sequence[Item], bad: Collection[int], schema: pa.Schema) -> list[Item]:
+    """Return runs of a part with some of their rows as heartbeats; ``bad`` counts over all of them."""
+    return list(_changed(items, bad, schema, as_heartbeats))
+
+
+def _changed(
+    items: Sequence[Item],
+    bad: Collection[int],
+    schema: pa.Schema,
+    change: Callable[[pa.RecordBatch, Collection[int]], pa.RecordBatch],
+) -> Iterator[Item]:
+    first = 0
     for item in items:
         rows = unpack(item.parts, schema)
-        kept = [row for row in range(rows.num_rows) if first + row not in bad]
+        here = {row - first for row in bad}
         first += rows.num_rows
-        good.append(replace(item, parts=pack(rows.take(pa.array(kept, pa.int64())))))
-    return good
+        yield replace(item, parts=pack(change(rows, here)))

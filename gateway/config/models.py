@@ -25,7 +25,7 @@ from gateway.config.connectors.sources import (
     SourceConfig,
     StepConfig,
 )
-from gateway.config.policy import PolicyConfig, policy_findings
+from gateway.config.policy import PolicyConfig, SwitchingConfig, ThresholdsConfig, policy_findings
 from gateway.config.queries import (
     Codec,
     EventTimeConfig,
@@ -34,8 +34,6 @@ from gateway.config.queries import (
     QosConfig,
     QueryConfig,
     RunsConfig,
-    SwitchingConfig,
-    ThresholdsConfig,
 )
 from gateway.config.sites import (
     ApiConfig,

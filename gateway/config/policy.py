@@ -1,19 +1,77 @@
-"""The config's section ``policy`` of a query, which decides when VMs are launched and kept (docs/policies.md)."""
+"""The config's sections about a query's VMs: how it is switched, and when VMs are launched (docs/policies.md)."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Share, Usd, refuse
+from gateway.config.words.ddl import top_level_columns
+from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Share, Size, Usd, not_yet, refuse
+from gateway.config.words.units import share_fraction
 
 _WINDOWS_MOST: Final = 120
 _DAY_S: Final = 86_400.0
+_PARTS_MOST: Final = 64
 
 Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4)]
 History = Annotated[int, Field(ge=50, le=2000)]
+
+
+def _auto_or_share(value: object) -> object:
+    return value if value == "auto" else share_fraction(value)
+
+
+class SwitchingConfig(Section):
+    """The switching options as written; ``QueryConfig.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
+
+    mode: Annotated[
+        Literal["auto", "data", "keys", "query", "off"],
+        not_yet("mode", ("auto", "data", "keys", "query", "off")),
+    ] = "auto"
+    key: str | None = None
+    parts: int = Field(default=4, ge=2, le=_PARTS_MOST)
+    share: Annotated[
+        float | Literal["auto"], BeforeValidator(_auto_or_share, json_schema_input_type=Share | Literal["auto"])
+    ] = "auto"
+    start_vm_above_s: LongerThanZero | None = Field(default=None, alias="start_vm_above")
+    send_above_s: LongerThanZero | None = Field(default=None, alias="send_above")
+    keep_vm_above_s: Duration | None = Field(default=None, alias="keep_vm_above")
+    keep_vm_bytes: Size = 1_000_000
+    tolerance_s: Duration = Field(default=1.0, alias="tolerance")
+    pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
+
+    def findings(self, schema_ddl: str, late: str) -> list[Finding]:
+        """Return what is wrong with how the query is divided."""
+        columns = top_level_columns(schema_ddl)
+        if self.mode != "keys":
+            needless = [name for name in ("key", "parts") if name in self.model_fields_set]
+            return [Finding(key=("switching", name), what="is for mode keys only") for name in needless]
+        if self.key not in columns:
+            what = "is missing" if self.key is None else f"is {self.key!r}, which is no column of the schema"
+            return [Finding(key=("switching", "key"), what=f"{what}: write one of {', '.join(columns)}")]
+        if late == "dead-letters":
+            return [Finding(key=("event_time", "late"), what="is not possible with mode keys: write late: drop")]
+        return []
+
+
+class ThresholdsConfig(Section):
+    """The switching thresholds with their defaults resolved.
+
+    Attributes:
+        start_vm_above_s: L_s; default 1.2 times the latency target.
+        send_above_s: L_d; default the latency target.
+        keep_vm_above_s: L_p; default half the latency target.
+        keep_vm_bytes: D_s.
+        tolerance_s: tau.
+    """
+
+    start_vm_above_s: float
+    send_above_s: float
+    keep_vm_above_s: float
+    keep_vm_bytes: int
+    tolerance_s: float
 
 
 class ReactivePolicyConfig(Section):

@@ -12,7 +12,7 @@ from gateway.config.connectors.output import OutputConfig, output_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
 from gateway.config.connectors.tables import TableConfig, TableName
-from gateway.config.policy import PolicyConfig, ReactivePolicyConfig
+from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import (
     Checked,
@@ -23,12 +23,11 @@ from gateway.config.words.fields import (
     Section,
     Share,
     Size,
-    not_yet,
     refuse,
 )
-from gateway.config.words.units import duration_s, share_fraction
+from gateway.config.words.units import duration_s
 from infra.link.frames import MAX_PAYLOAD_BYTES
-from infra.messages import EventTime
+from infra.messages import EventTime, KeyPart
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
@@ -41,46 +40,6 @@ class QosConfig(Section):
 
     latency_s: LongerThanZero = Field(alias="latency")
     statistic: Literal["mean", "p95"] = "mean"
-
-
-def _auto_or_share(value: object) -> object:
-    return value if value == "auto" else share_fraction(value)
-
-
-class SwitchingConfig(Section):
-    """The switching options as written; ``QueryConfig.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
-
-    mode: Annotated[
-        Literal["auto", "data", "query", "off"],
-        not_yet("mode", ("auto", "data", "query", "off")),
-    ] = "auto"
-    share: Annotated[
-        float | Literal["auto"], BeforeValidator(_auto_or_share, json_schema_input_type=Share | Literal["auto"])
-    ] = "auto"
-    start_vm_above_s: LongerThanZero | None = Field(default=None, alias="start_vm_above")
-    send_above_s: LongerThanZero | None = Field(default=None, alias="send_above")
-    keep_vm_above_s: Duration | None = Field(default=None, alias="keep_vm_above")
-    keep_vm_bytes: Size = 1_000_000
-    tolerance_s: Duration = Field(default=1.0, alias="tolerance")
-    pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
-
-
-class ThresholdsConfig(Section):
-    """The switching thresholds with their defaults resolved.
-
-    Attributes:
-        start_vm_above_s: L_s; default 1.2 times the latency target.
-        send_above_s: L_d; default the latency target.
-        keep_vm_above_s: L_p; default half the latency target.
-        keep_vm_bytes: D_s.
-        tolerance_s: tau.
-    """
-
-    start_vm_above_s: float
-    send_above_s: float
-    keep_vm_above_s: float
-    keep_vm_bytes: int
-    tolerance_s: float
 
 
 def _word_or_codecs(value: object) -> object:
@@ -222,6 +181,7 @@ class QueryConfig(Checked):
         ("_protection_findings", ("schema_ddl", "payload")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
+        ("_division_findings", ("schema_ddl", "switching")),
         ("_circle_findings", ("source", "sink")),
         ("_output_findings", ("output", "sink")),
     )
@@ -265,6 +225,13 @@ class QueryConfig(Checked):
         )
 
     @property
+    def part(self) -> KeyPart | None:
+        """Return the first part of a query that is divided by its keys; None if it is not divided."""
+        if self.switching.mode != "keys":
+            return None
+        return KeyPart(key=self.switching.key or "", index=0, parts=self.switching.parts)
+
+    @property
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
         if self.event_time is None:
@@ -290,6 +257,9 @@ class QueryConfig(Checked):
             for name in self.tables
             if name.lower() in views
         ]
+
+    def _division_findings(self) -> list[Finding]:
+        return self.switching.findings(self.schema_ddl, late=self.event_time.late if self.event_time else "drop")
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)

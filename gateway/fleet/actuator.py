@@ -22,7 +22,7 @@ from gateway.hosts.enrol import (
     user_data,
 )
 from gateway.hosts.relink import linked_again
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Learns, Node

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from gateway.hosts.connection import Connection, QueryRefusedError
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from gateway.query.running import RunningQuery
 from infra.link.channel import LinkLost
 from infra.together import all_or_none

@@ -12,11 +12,12 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import APPEND, EventTime, OpenQuery, OutputMode, StaticTable
+from infra.messages import APPEND, EventTime, KeyPart, OpenQuery, OutputMode, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
 _CHECKPOINTS: Final = "checkpoints"
+_PART: Final = "part-"
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +34,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         event_time: the same.
         output: the same.
         tables: the same.
+        part: the same; it says how the query is divided.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
         place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
@@ -48,6 +50,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     event_time: EventTime | None = None
     output: OutputMode = APPEND
     tables: tuple[StaticTable, ...] = ()
+    part: KeyPart | None = None
     state: int = 0
     begin_seq: int = 0
     place: str = ""
@@ -75,6 +78,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
             event_time=self.event_time,
             output=self.output,
             tables=self.tables,
+            part=self.part,
         )
         try:
             there = bool(self.schema_ddl) and all(Path(table.path).exists() for table in self.tables)
@@ -163,6 +167,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         event_time=definition.event_time,
         output=definition.output,
         tables=definition.tables,
+        part=definition.part,
         place=identity.place or secrets.token_hex(8),
     )
     write_atomically(folder / NAME, msgspec.json.encode(saved))
@@ -189,7 +194,13 @@ def checkpoints_of_a_trial(folder: Path, shared: Path | None) -> Path:
 
 def holds_state(folder: Path, identity: Identity) -> bool:
     """Whether a stateful query has left a checkpoint. Blocks."""
-    return any(checkpoints(folder, identity).glob("[0-9]*/offsets/[0-9]*"))
+    base = checkpoints(folder, identity)
+    return any(any(base.glob(f"{of}[0-9]*/offsets/[0-9]*")) for of in ("", f"{_PART}*/"))
+
+
+def checkpoints_of_part(base: Path, part: KeyPart | None) -> Path:
+    """Return the folder of a part's checkpoints, in that of its query; ``base`` if the query is not divided."""
+    return base if part is None else base / f"{_PART}{part.index}"
 
 
 def remove_old_checkpoints(folder: Path, identity: Identity) -> None:

@@ -18,12 +18,14 @@ from gateway.hosts.connection import Connection, Listener, QueryRefusedError
 from gateway.hosts.shipping import TableVersions
 from gateway.query.audit import AuditLog
 from gateway.query.crossing import Crossing, crossing_of
+from gateway.query.flow.keyed.parts import part_name
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial
+from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial, checkpoints_of_part
 from infra.clock import Clock
 from infra.link.keys.secret_files import create_private
 from infra.messages import (
+    HEARTBEAT,
     Completed,
     Credit,
     IsolatingMessage,
@@ -52,6 +54,7 @@ class Opening:
         connection: to the host.
         payload: the query's config.
         on_failed: see ``Opener``.
+        divided: whether it is a part of a query, whose runs have one more column.
 
     Attributes:
         ready: the host's answer.
@@ -59,7 +62,15 @@ class Opening:
         keys: of sealed fields; None if there are none.
     """
 
-    def __init__(self, connection: Connection, payload: PayloadConfig, on_failed: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        payload: PayloadConfig,
+        on_failed: Callable[[str, str], None],
+        *,
+        divided: bool = False,
+    ) -> None:
+        self._divided = divided
         self._connection = connection
         self._payload = payload
         self._on_failed = on_failed
@@ -81,6 +92,10 @@ class Opening:
         self._schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         self.crossing = crossing_of(self._payload, ready.plan, self._schema)
 
+    def _of_runs(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of runs whose events have this one."""
+        return schema.append(pa.field(HEARTBEAT, pa.bool_())) if self._divided else schema
+
     @property
     def plan(self) -> QueryPlan:
         """The plan, which may not be switched if protected fields prevent it."""
@@ -90,7 +105,7 @@ class Opening:
         """Return the lane, which receives messages from now on."""
         if self._connection.name == HOME:
             codecs = CodecPolicy.parse("none")
-            encoder = Encoder(self._schema, codecs=codecs)
+            encoder = Encoder(self._of_runs(self._schema), codecs=codecs)
             self._lane = Lane(self._connection, self.ready, encoder, (), codecs, owner, clock)
         else:
             self._lane = self._lane_away(owner, clock)
@@ -102,7 +117,8 @@ class Opening:
         filters = self._payload.filter and not self.ready.plan.stateful
         predicates = self.ready.plan.predicates if filters else ()
         seals, of_results = self.crossing.seals(self.keys)
-        encoder = Encoder(self._schema, needed=self.crossing.sent, predicates=predicates, codecs=codecs, seals=seals)
+        schema, needed = self._of_runs(self._schema), self._of_runs(self.crossing.sent)
+        encoder = Encoder(schema, needed=needed, predicates=predicates, codecs=codecs, seals=seals)
         return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
 
 
@@ -120,6 +136,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
         tables=tuple(table.declared(each) for each, table in config.tables.items()),
+        part=config.part,
     )
 
 
@@ -165,6 +182,18 @@ class Opener:
         other.define(definition)
         return other
 
+    @property
+    def parts(self) -> tuple[Opener, ...]:
+        """An opener of each part, by which hosts know a divided query; of the whole query if it is not divided."""
+        whole, part = self.definition, self.definition.part
+        if part is None:
+            return (self,)
+        replaced = msgspec.structs.replace
+        return tuple(
+            self.of(replaced(whole, query=part_name(whole.query, index), part=replaced(part, index=index)))
+            for index in range(part.parts)
+        )
+
     def define(self, definition: OpenQuery) -> None:
         """Open it with this definition from now on, and with the tables that it declares."""
         self.definition = definition
@@ -194,14 +223,15 @@ class Opener:
             epoch=identity.epoch,
             tables=await self._tables.at(connection),
             code_hash=identity.code_hash,
-            max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=self._reachable(checkpoints(self._folder, identity)) if home else copied_to,
+            max_batch_runs=self._batch_runs_most,
+            checkpoint_dir=self._folder_for(checkpoints(self._folder, identity)) if home else copied_to,
             batch_ends=batch_ends,
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
         )
-        opening = Opening(connection, self._config.payload, self._on_failed)
+        divided = self.definition.part is not None
+        opening = Opening(connection, self._config.payload, self._on_failed, divided=divided)
         # The listener is set before the answer, so that it misses no message right after it.
         opening.opened(await self._open(connection, message, opening.on_message))
         if not home:
@@ -211,6 +241,25 @@ class Opener:
                 await connection.close_query(message.query, message.epoch)
                 raise
         return opening
+
+    def checkpoints(self, identity: Identity) -> Path:
+        """Return where the state is at home."""
+        return checkpoints_of_part(checkpoints(self._folder, identity), self.definition.part)
+
+    def _folder_for(self, base: Path) -> str:
+        """Return the folder for a start at home, as the host gets it; that of a part is in a folder of the query."""
+        part = self.definition.part
+        if part is not None:
+            try:
+                base.mkdir(exist_ok=True)
+            except OSError as error:
+                raise QueryRefusedError(f"{self.definition.query} needs a folder for its state: {error}") from error
+        return self._reachable(checkpoints_of_part(base, part))
+
+    @property
+    def _batch_runs_most(self) -> int:
+        """How many runs a micro-batch may have: the micro-batches of all parts must be the same, so each is a run."""
+        return BATCH_RUNS_MAX if self.definition.part is None else 1
 
     async def _open(self, connection: Connection, message: OpenQuery, listener: Listener) -> QueryReady:
         try:
@@ -252,8 +301,8 @@ class Opener:
             self.definition,
             tables=await self._tables.at(connection),
             code_hash=code_hash,
-            max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=self._reachable(folder)
+            max_batch_runs=self._batch_runs_most,
+            checkpoint_dir=self._folder_for(folder)
             if connection.name == HOME
             else state_folder(self.definition.query, "0"),
         )

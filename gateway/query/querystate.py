@@ -33,6 +33,7 @@ class QueryState:
     _started: bool
     plan: QueryPlan | None
     _moves: bool
+    _parts: int
 
     @property
     def started(self) -> bool:
@@ -43,6 +44,11 @@ class QueryState:
     def stateful(self) -> bool:
         """Whether it is open, or was, and keeps state."""
         return self.plan is not None and self.plan.stateful
+
+    @property
+    def divided(self) -> bool:
+        """Whether it is divided by its keys into parts, each of which has a place of its own."""
+        return self._parts > 1
 
     @property
     def switchable(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,12 +19,11 @@ from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
-from gateway.query.commitnews import CommitNews
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.pipeline import Division, Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
@@ -40,7 +40,8 @@ from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.messages import QueryPlan
+from infra.messages import KeyPart, QueryPlan
+from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
 from policies.signals import HOME
@@ -48,6 +49,8 @@ from policies.signals import HOME
 LOCAL = SparkConfig()
 _LOG = logging.getLogger(__name__)
 PATIENCE = Patience()
+_FORGET_COMMITS = 256
+"""After so many commits the file of the ends of a divided query's micro-batches is shortened."""
 
 
 class RunningQuery(PlacedQuery):
@@ -103,11 +106,10 @@ class RunningQuery(PlacedQuery):
         self._fail_lane, self._reopen, self._fleet = on_failed, on_overdue, fleet
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
-        self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
-        self._served_per_s = 0.0
+        self._served_per_s, self._commits = 0.0, 0
         self._shares: dict[str, float] = {HOME: 1.0}
-        self.mover = self._make_mover(config.switching)
+        self.movers = self._make_movers(config.switching)
         self._error: Exception | None = None
         self._started, self._reads_on, self._only_finishes = False, True, False
         self.plan: QueryPlan | None = None
@@ -123,8 +125,11 @@ class RunningQuery(PlacedQuery):
 
     # ---------------------------------------------------------------------------------------------- start and stop
 
-    async def start(self, home: Connection) -> None:
-        """Open the query at home, recover, and let events flow. If that fails, everything is closed again.
+    async def start(self, *hosts: Connection) -> None:
+        """Open the query, recover, and let events flow. If that fails, everything is closed again.
+
+        Args:
+            hosts: one for all of it, or one for each of its parts.
 
         Raises:
             QueryRefusedError: the engine cannot open it.
@@ -132,8 +137,9 @@ class RunningQuery(PlacedQuery):
             SourceError: the source cannot be read.
         """
         found = TakeOver(self.name, self.config, self._folder, self._opener, self._clock, self._fleet)
-        identity = await (found.identity(home, self) if home.name == HOME else found.same_identity())
-        await self.begin(home, self._opener, identity)
+        at_home = all(host.name == HOME for host in hosts)
+        identity = await (found.identity(hosts[0], self) if at_home else found.same_identity())
+        await self._begin(hosts, self._opener, identity)
 
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
@@ -142,38 +148,54 @@ class RunningQuery(PlacedQuery):
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
         """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
-        self._at, self._identity, self._only_finishes = home, identity, only_finish
+        await self._begin((home,), opener, identity, only_finish=only_finish)
+
+    async def _begin(
+        self, hosts: Sequence[Connection], opener: Opener, identity: Identity, *, only_finish: bool = False
+    ) -> None:
+        self._opened_as = tuple(part.definition.query for part in opener.parts)
+        self._ats = tuple(hosts) if len(hosts) == len(self._opened_as) else (hosts[0],) * len(self._opened_as)
+        self._identity, self._only_finishes = identity, only_finish
         self._error = None
         self._memory = self._memory.renewed()
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self._close_on, home)
-            await self._open_all(await self._open_at(opener, home), undo)
+            undo.push_async_callback(self._close_parts)
+            await self._open_all(opener.definition.part, await self._open_parts(opener, self._ats), undo)
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
-        self.mover.place = home.name
-        if self.switchable and self.stateful and not only_finish:
-            self._tasks.append(self.mover.begin())
+        for mover, host in zip(self.movers, self._ats, strict=False):
+            mover.place = host.name
+            if self.switchable and self.stateful and not only_finish:
+                self._tasks.append(mover.begin())
 
-    async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
+    async def _open_all(self, part: KeyPart | None, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
-        ready = opening.ready
-        self.plan = opening.plan
-        schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
+        self.plan = openings[0].plan
+        schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
         # The log forgets only what is committed. A new sink does not have it, and would wait for it.
         sink.continue_at(log.head.next_seq)
-        resume_seq = ready.resume_seq if self.stateful else None
+        resume_seqs = tuple(opening.ready.resume_seq for opening in openings)
+        resume_seq = min(resume_seqs) if self.stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
-        self.pipeline = self._make_pipeline(log, sink)
-        if self.stateful and self._at.name != HOME:
+        planned_ends = tuple(opening.ready.resume_end_seq for opening in openings)
+        ends = await run_to_end(self._batch_ends.read)
+        division = self._division(part, resume_seqs, (*ends, *planned_ends))
+        if division is not None:
+            await self._forget_ends(min(resume_seqs))
+        self.pipeline = self._make_pipeline(log, sink, division)
+        if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
         self.ingress = await self._open_ingress(schema, log, undo)
         self.pipeline.set_shares(self._shares)
-        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
+        for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
+            dispatcher.add_lane(opening.lane(dispatcher, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        reading = self._read(sink, resume_seq, ready.resume_end_seq)
+        # These micro-batches must be whole in memory.
+        planned_end_seq = max(planned_ends if division is None else division.batch_ends)
+        reading = self._read(sink, resume_seq, planned_end_seq)
         self._reading = asyncio.create_task(reading, name=f"read {self.name}")
         self._tasks.append(self._reading)
 
@@ -182,12 +204,26 @@ class RunningQuery(PlacedQuery):
         wall_s = self._clock.wall()
         await settle_source(self.name, place, self._log, sink.committed, resume_seq, wall_s)
 
-    def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
+    def _division(self, part: KeyPart | None, resume_seqs: tuple[int, ...], ends: tuple[int, ...]) -> Division | None:
+        if part is None:
+            return None
+        event_time = self.config.event_time
+        return Division(
+            part.key,
+            None if event_time is None else event_time.column,
+            () if self.plan is None else self.plan.predicates,
+            tuple(host.name for host in self._ats),
+            resume_seqs,
+            (*ends, *resume_seqs),
+            self._part_places.arrived,
+        )
+
+    def _make_pipeline(self, log: RunLog, sink: Sink, division: Division | None) -> Pipeline:
         order = self.config.order
         settings = ExchangeSettings(
             patience=self._patience,
             home_only=self.stateful,
-            place=self._at.name,
+            place=self._ats[0].name,
             ordered=order is not None,
             flush_s=None if order is None else order.flush_s,
             held_bytes_max=HELD_BYTES_MAX,
@@ -204,7 +240,8 @@ class RunningQuery(PlacedQuery):
             profiler=self._profiler,
             tally=self.tally,
             clock=self._clock,
-            pace=self._pace,
+            pace=self._pace if division is None else replace(self._pace, part_s=0.0),
+            division=division,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
@@ -225,8 +262,11 @@ class RunningQuery(PlacedQuery):
         )
 
     def _backlog(self) -> tuple[int, float]:
-        """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered."""
-        rates = self.pipeline.rates_per_s
+        """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered.
+
+        The parts of a divided query work on the same run: together they are as fast as if all were the slowest one.
+        """
+        rates = [self._parts * rate for rate in self.pipeline.rates_per_s]
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
 
@@ -238,6 +278,9 @@ class RunningQuery(PlacedQuery):
         except (SourceUnavailableError, OSError) as error:
             _LOG.warning("%s: the source was not acknowledged (%s): the next commit acknowledges it", self.name, error)
         reached("source.acknowledge.after")
+        self._commits += 1
+        if self.divided and self._commits % _FORGET_COMMITS == 0:
+            await self._forget_ends(self.pipeline.needed_from)
 
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
         if not looking.is_local(self.config.source):
@@ -287,9 +330,11 @@ class RunningQuery(PlacedQuery):
         if not self._started:
             return
         self._started = False
-        await self.mover.rest()
+        for mover in self.movers:
+            await mover.rest()
         await end_tasks(*self._tasks)
-        await self._news.stop()
+        for news in self._news:
+            await news.stop()
         self._memory.close()
         await self.pipeline.close()
         await self._source.close()

@@ -167,7 +167,8 @@ class TakeOver:
                 await self.clock.sleep_until(self.clock.now() + _POLL_S)
         finally:
             await deliverer.stop()
-        await home.close_query(self.name, old.epoch)
+        for part in opener.parts:
+            await home.close_query(part.definition.query, old.epoch)
 
     async def _log(self, old: Identity) -> RunLog:
         """Return the content of the run log, closed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from engines.query.known import KnownQuery, RefusedError, understand
 from engines.spark.session import build_session, stop_session
@@ -62,7 +63,8 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
     try:
         for name in names:
             query = config.queries[name]
-            spec = opening(name, query, code_path_for(query.function, config.folder))
+            # Of a divided query, what one part would cost with all of the events.
+            spec = structs.replace(opening(name, query, code_path_for(query.function, config.folder)), part=None)
             read = read_tables(spec.tables)
             understood = understand(session, kept_here(spec, read, workdir / TABLES))
             wanted = REPEATS * sum(SIZES) if understood.plan.stateful else max(SIZES)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.moving.mover import Mover
+from gateway.query.running import RunningQuery
 from gateway.query.supervision.supervisor import Supervisor
 from infra.link.client import LinkStats
 
@@ -46,7 +47,16 @@ def status_text(
     )
 
 
-def _kept_state(mover: Mover) -> dict[str, object]:
+def _kept_state(query: RunningQuery) -> dict[str, object] | None:
+    """Return where the state is; of a divided query for each part, and with its moves in all."""
+    if not query.stateful:
+        return None
+    if not query.divided:
+        return _of_mover(query.movers[0])
+    return {"parts": {number: _of_mover(mover) for number, mover in enumerate(query.movers)}}
+
+
+def _of_mover(mover: Mover) -> dict[str, object]:
     return {
         "place": mover.place,
         "moves": mover.moves,
@@ -80,7 +90,7 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "shed_share": query.shed_share,
         "share_to_cloud": query.cloud_share,
         "stays_home": query.stays_home,
-        "kept_state": _kept_state(query.mover) if query.stateful else None,
+        "kept_state": _kept_state(query),
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
         "median_latency_s": query.tally.latency.quantile_s(0.5),

@@ -17,21 +17,6 @@ class EventTime(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
 
 
-class OutputMode(msgspec.Struct, frozen=True, kw_only=True):
-    """Which results a micro-batch emits, and the result columns that name a row.
-
-    Attributes:
-        mode: ``append``: those that never change again; ``update``: those that it changed; ``complete``: all of them.
-        key: of mode ``update``: a row replaces the earlier one with the same values in these columns.
-    """
-
-    mode: Literal["append", "update", "complete"] = "append"
-    key: tuple[str, ...] = ()
-
-
-APPEND: Final = OutputMode()
-
-
 HEARTBEAT: Final = "_heartbeat"
 """The last column of the runs of a part: true for a row of another part, which only moves the watermark."""
 
@@ -51,6 +36,21 @@ class KeyPart(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     index: int
     parts: int
+
+
+class OutputMode(msgspec.Struct, frozen=True, kw_only=True):
+    """Which results a micro-batch emits, and the result columns that name a row.
+
+    Attributes:
+        mode: ``append``: those that never change again; ``update``: those that it changed; ``complete``: all of them.
+        key: of mode ``update``: a row replaces the earlier one with the same values in these columns.
+    """
+
+    mode: Literal["append", "update", "complete"] = "append"
+    key: tuple[str, ...] = ()
+
+
+APPEND: Final = OutputMode()
 
 
 class OpenQuery(Message, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 if TYPE_CHECKING:
     from policies.choose import PolicyOptions
 
-Mode = Literal["auto", "data", "query", "off"]
+Mode = Literal["auto", "data", "keys", "query", "off"]
 Route = tuple[tuple[str, float], ...]
 
 ALL_HOME: Route = ((HOME, 1.0),)
@@ -23,6 +23,9 @@ ALL_HOME: Route = ((HOME, 1.0),)
 
 _HOME_CAN_CARRY = 0.9
 """A query that was moved whole returns home when its input is below this part of home's measured capacity."""
+
+HOT = 0.9
+"""If one part of a keyed query has so much of the events, the others relieve home by too little."""
 
 _JITTER = 0.1
 """Slots do not end exactly on time: tau counts as elapsed when at most this part of a slot is missing."""
@@ -36,7 +39,8 @@ class QuerySettings:
         name: name of the query.
         switching: thresholds.
         latency_qos_s: L_QoS.
-        mode: ``auto`` and ``data`` send a share, ``query`` moves all events, ``off`` keeps them home.
+        mode: ``auto`` and ``data`` send a share, ``keys`` moves parts of the keys with their state, ``query`` moves all
+            events, ``off`` keeps them home.
         share: fixed R in [0, 1]; None: found by feedback.
         switchable: whether a split can change no answer; ``QueryOpened`` corrects it once the plan is read.
         policy: decides when VMs start and are kept; None: equation 1 alone.
@@ -72,6 +76,7 @@ class SwitchedQuery:
         self.kept_off: dict[str, str] = {}
         self._no_vm_takes_it = ""
         self.whole = settings.mode == "query"
+        self.divided = False
         self.controller = self._new_controller()
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self._shown: QuerySlot | None = None
@@ -90,6 +95,9 @@ class SwitchedQuery:
     @property
     def why_not_moved(self) -> str:
         """Return why it should not move with its state now; empty if it should, or has none."""
+        if self.divided and self.slot.heaviest_part >= HOT:
+            part = f"one part of its keys has {self.slot.heaviest_part:.0%} of the events"
+            return f"{part}: a VM for the others would relieve home by too little"
         if not self.slot.pause_s:
             return ""
         settings = self.settings
@@ -113,14 +121,16 @@ class SwitchedQuery:
         """Return bytes over the WAN per raw byte so far; 1 before anything was sent."""
         return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
 
-    def opened(self, *, switchable: bool, reason: str, whole: bool = False) -> None:
+    def opened(self, *, switchable: bool, reason: str, whole: bool = False, divided: bool = False) -> None:
         """Take the properties of its plan; VMs that could not run it may be tried again.
 
         Args:
             switchable: whether its events may go to VMs.
             reason: why not.
             whole: whether only all of them may, since it keeps state.
+            divided: whether parts of its keys may, with their state.
         """
+        self.divided = divided
         if self.whole != (whole or self.settings.mode == "query"):
             self.whole = not self.whole
             self.controller = self._new_controller()
@@ -180,15 +190,15 @@ class SwitchedQuery:
     def wants_cloud(self, *, vm_before: bool, vm_ready: bool, switched: bool) -> bool:
         """Return equation 2.
 
-        A query that was moved whole also stays in the cloud while home could not carry it. Nothing completes at home
-        then, so the equation would see no latency, move it back and then away again, for ever.
+        A query with state, or one that was moved whole, also stays in the cloud while home could not carry it. Little
+        completes at home then, so the equation would see no latency, move it back and then away again, for ever.
         """
         if self.why_home:
             return False
         latency_s = self.slot.latency_s
         if phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):
             return not self.why_not_moved
-        carried = self.whole and switched and vm_ready and self._home_cannot_carry()
+        carried = (self.whole or self.divided) and switched and vm_ready and self._home_cannot_carry()
         return carried and not self.why_not_moved
 
     def _new_controller(self) -> ShareController:

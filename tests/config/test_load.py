@@ -92,7 +92,7 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("switching: {start_vm_above: 2s}", "switching.start_vm_above", "must be above send_above"),
         ("switching: {send_above: 2.5s}", "switching.start_vm_above", "must be above send_above"),
         ("switching: {keep_vm_above: 2.1s}", "switching.keep_vm_above", "must not be above send_above"),
-        ("switching: {mode: keys}", "switching.mode", "available now: auto, data, query, off"),
+        ("switching: {mode: selections}", "switching.mode", "available now: auto, data, keys, query, off"),
         ("switching: {share: 0.1}", "switching.share", "%"),
         ("switching: {share: 110%}", "switching.share", "more than 100%"),
         ("payload: {compress: gzipp}", "payload.compress", "none, auto"),

@@ -76,12 +76,12 @@ class Running:
         kind = StatefulStream if query.plan.stateful else StatelessStream
         reports = Reports(self._take, self.collected.died, self._isolates, self._breaks, self._exhausts)
         self.stream = kind(query, feeds, SystemClock(), reports, run_s)
-        self.schema = query.input_schema
+        self.schema = query.run_schema
         self.commits = commits
         self.stream.open()
 
-    def put(self, tag: object, rows: Sequence[dict[str, Any]]) -> None:
-        self.stream.put(pack(self.batch_of(rows)), tag, 0, 0)
+    def put(self, tag: object, rows: Sequence[dict[str, Any]], first_seq: int = 0, end_seq: int = 0) -> None:
+        self.stream.put(pack(self.batch_of(rows)), tag, first_seq, end_seq)
 
     def put_seqs(self, first_seq: int, rows: Sequence[dict[str, Any]]) -> None:
         """Put a run of consecutive seqs, one for each row."""
@@ -143,10 +143,14 @@ class Bench:
         run_s: float = RUN_S,
         **spec: Any,
     ) -> Running:
-        asked = OpenQuery(query="q", epoch=1, schema_ddl=schema, sql=sql, **spec)
+        asked = OpenQuery(epoch=1, schema_ddl=schema, sql=sql, **({"query": "q"} | spec))
         query = self._known.understand(self.spark, asked)
-        running = Running(query, self.feeds, commits=commits, run_s=run_s)
+        running = self.start(query, commits=commits, run_s=run_s)
         self._known.ran(query)
+        return running
+
+    def start(self, query: KnownQuery, *, commits: bool = True, run_s: float = RUN_S) -> Running:
+        running = Running(query, self.feeds, commits=commits, run_s=run_s)
         self._running.append(running)
         return running
 

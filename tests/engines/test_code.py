@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_changed_module_is_loaded_anew(tmp_path: Path) -> None:
     assert load(spec)(1) == 20_000
 
 
+def test_queries_of_one_folder_may_be_loaded_at_the_same_time(tmp_path: Path) -> None:
+    for name in "ab":
+        slow = "import threading\nthreading.Event().wait(0.02)\n"
+        (tmp_path / f"mine_{name}.py").write_text(f"{slow}def f(events): return '{name}'\n")
+    with ThreadPoolExecutor(4) as threads:
+        loaded = list(threads.map(lambda name: load(query(tmp_path, f"mine_{name}:f"))(None), "abab" * 3))
+    assert loaded == list("abab" * 3)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -100,6 +110,19 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path, function: str, said: str
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(CodeError, match=said):
         load(query(tmp_path, function))
+
+
+def test_queries_that_are_opened_at_the_same_time_get_their_own_functions(tmp_path: Path) -> None:
+    names = [f"module_{number}" for number in range(4)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(f"import time\ntime.sleep(0.001)\ndef run(events): return {name!r}\n")
+    wanted = names * 10
+    specs = [
+        OpenQuery(query="q", epoch=0, schema_ddl="id BIGINT", function=f"{name}:run", code_path=str(tmp_path))
+        for name in wanted
+    ]
+    with ThreadPoolExecutor(8) as threads:
+        assert [function(None) for function in threads.map(load, specs)] == wanted
 
 
 def test_the_hash_needs_no_spark(tmp_path: Path) -> None:

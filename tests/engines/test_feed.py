@@ -188,6 +188,36 @@ def test_a_reader_sees_what_the_feed_has(server: FeedServer) -> None:
     reader.stop()
 
 
+def test_all_readers_of_a_query_have_the_same_micro_batches_although_runs_arrive_meanwhile(server: FeedServer) -> None:
+    queue = feed()
+    server.add("q", queue)
+    first, second = RunReader(server.address, "q"), RunReader(server.address, "q")
+    limit = first.getDefaultReadLimit()
+    assert first.latestOffset({"at": 0}, limit) == {"at": 0}
+    queue.put(pack(batch(4)))
+    assert second.latestOffset({"at": 0}, limit) == {"at": 0}, "the first one has not seen this run"
+    assert first.latestOffset({"at": 0}, limit) == {"at": 1}
+    queue.put(pack(batch(4)))
+    assert second.latestOffset({"at": 0}, limit) == {"at": 1}, "nor this one"
+    assert len(first.partitions({"at": 0}, {"at": 1})) == len(second.partitions({"at": 0}, {"at": 1})) == 1
+    first.stop()
+    second.stop()
+
+
+def test_a_stream_that_goes_on_with_a_feed_has_readers_of_its_own(server: FeedServer) -> None:
+    queue = feed()
+    server.add("q", queue)
+    before = RunReader(server.address, "q")
+    before.latestOffset({"at": 0}, before.getDefaultReadLimit())
+    server.forget("q")
+    server.add("again", queue)
+    queue.put(pack(batch(4)))
+    after = RunReader(server.address, "again")
+    assert after.latestOffset({"at": 0}, after.getDefaultReadLimit()) == {"at": 1}
+    before.stop()
+    after.stop()
+
+
 def test_a_reader_of_a_closed_feed_is_told_why(server: FeedServer) -> None:
     server.add("q", feed())
     reader = RunReader(server.address, "q")

@@ -18,15 +18,20 @@ from msgspec.structs import replace
 
 from engines.query.code import query_hash
 from infra.messages import (
+    HEARTBEAT,
     CommittedMessage,
     Completed,
+    KeyPart,
     OpenQuery,
     QueryFailed,
     QueryRefused,
     Shutdown,
     StaticTable,
     TablePart,
+    state_folder,
 )
+from infra.payload.codecs.policy import CodecPolicy
+from infra.payload.encoder import Encoder
 from infra.payload.tablefiles import PackedTable, pack
 from tests.engines.host_site import DEADLINE_S, Gateway, HostProcess, host_process
 
@@ -263,6 +268,30 @@ async def test_state_goes_on_when_the_sink_has_the_results(host: HostProcess, tm
         ((message, batch),) = await query.completed(1)
         assert (message.first_seq, message.last_seq) == (11, 20)
         assert [row["total"] for row in batch.to_pylist()] == [210]
+
+
+async def test_parts_of_a_query_run_side_by_side_and_their_heartbeats_give_no_rows(host: HostProcess) -> None:
+    columns = pa.schema([("name", pa.string()), ("id", pa.int64()), (HEARTBEAT, pa.bool_())])
+    async with host.gateway() as gateway:
+        for index in range(2):
+            spec = OpenQuery(
+                query=f"orders.{index}",
+                epoch=1,
+                schema_ddl="name STRING, id BIGINT",
+                function="user_functions:totals",
+                code_path=USER,
+                checkpoint_dir=state_folder(f"orders.{index}", "ab"),
+                max_batch_runs=1,
+                part=KeyPart(key="name", index=index, parts=2),
+            )
+            query = await gateway.open(replace(spec, code_hash=query_hash(spec)))
+            assert query.input_schema.names == ["name", "id"]
+            query.encoder = Encoder(columns, codecs=CodecPolicy("zstd"))
+            rows = {"name": ["b", "a", "b"], "id": [10, 20, 30], HEARTBEAT: [index == 1, index == 0, index == 1]}
+            await query.send(0, pa.RecordBatch.from_pydict(rows, columns))
+            ((completed, batch),) = await query.completed(1)
+            assert (completed.query, completed.poison) == (f"orders.{index}", ())
+            assert batch.column("total").to_pylist() == ([20] if index else [10, 40])
 
 
 async def test_garbage_fails_the_query_and_it_can_be_opened_again(host: HostProcess) -> None:

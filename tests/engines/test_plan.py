@@ -166,6 +166,19 @@ def test_what_one_branch_drops_the_other_may_need(analysed: Analysed) -> None:
     assert analysed("SELECT id FROM events WHERE n = 1 UNION ALL SELECT body FROM events").predicates == ()
 
 
+def test_what_all_branches_drop_no_row_may_lack(analysed: Analysed) -> None:
+    joined = analysed("SELECT a.id FROM events a JOIN events b ON a.id = b.id WHERE a.n > 3")
+    assert joined.predicates == (is_("not_null", "id"),)
+    common, either = analysed(
+        "SELECT id FROM events WHERE ok AND sender = 'x' UNION ALL SELECT id FROM events WHERE body = 'y' AND ok"
+    ).predicates[-2:]
+    assert common == is_("eq", "ok", True)
+    assert [[each.column for each in branch.children] for branch in either.children] == [
+        [("sender",), ("sender",)],
+        [("body",), ("body",)],
+    ]
+
+
 def test_a_query_that_keeps_nothing_is_not_trimmed(analysed: Analysed) -> None:
     found = analysed("SELECT id FROM events WHERE 1 = 0")
     assert found.needed_schema is None

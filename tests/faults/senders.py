@@ -29,9 +29,9 @@ BAD_EACH = 3
 MQTT_IN_FLIGHT = 20
 
 
-def event(n: int) -> bytes:
-    """The event with this number."""
-    return json.dumps({"id": f"event {n}", "n": n}).encode()
+def event(n: int, keys: int = 0) -> bytes:
+    """The event with this number, which has one of so many keys."""
+    return json.dumps({"id": f"event {n}", "n": n, **({"k": n % keys} if keys else {})}).encode()
 
 
 def bad(bunch: int) -> bytes:
@@ -136,15 +136,16 @@ class HttpSender(Sender):
 class FileSender(Sender):
     """Puts files into a folder, one for each bunch, complete when they appear."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: int = 0) -> None:
         super().__init__()
         self._folder = folder
+        self._keys = keys
         folder.mkdir()
 
     def _send_all(self) -> None:
         for bunch, numbers in self._bunches():
             path = self._folder / f"{bunch:06}.jsonl"
-            path.with_suffix(".tmp").write_bytes(b"".join(event(n) + b"\n" for n in numbers))
+            path.with_suffix(".tmp").write_bytes(b"".join(event(n, self._keys) + b"\n" for n in numbers))
             path.with_suffix(".tmp").rename(path)
             self.taken += numbers
 

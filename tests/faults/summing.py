@@ -20,9 +20,14 @@ def summed_by_key(events: DataFrame) -> DataFrame:
     return _sums(events, col("n") % 7)
 
 
-def _sums(events: DataFrame, key: Column) -> DataFrame:
+def summed_by_column(events: DataFrame) -> DataFrame:
+    """Return each event with the sum of all ``n`` of its ``k`` up to its own."""
+    return _sums(events.withColumnRenamed("k", "key"))
+
+
+def _sums(events: DataFrame, key: Column | None = None) -> DataFrame:
     return (
-        events.withColumn("key", key)
+        (events if key is None else events.withColumn("key", key))
         .groupBy("key")
         .transformWithState(
             statefulProcessor=_Sum(),

@@ -22,23 +22,31 @@ from tests.faults.two_sites import TwoSites, kill_trees
 PAUSE_GOAL_S = 5.0
 VICTIMS = ("gateway", "vms", "home")
 SHORT = (("move.", "gateway"), ("return.", "vms"))
+SHORT_IN_PARTS = (("move.", "home"),)
 
 
 class Journey:
-    """A gateway with one query that keeps state, and a file source for it."""
+    """A gateway with one query that keeps state, and a file source for it.
 
-    def __init__(self, folder: Path, sites: TwoSites) -> None:
+    Args:
+        folder: for all of it.
+        sites: home, and the place of a VM.
+        parts: into how many parts its seven keys are divided; 0: it moves as a whole.
+    """
+
+    def __init__(self, folder: Path, sites: TwoSites, parts: int = 0) -> None:
         shutil.copy(Path(__file__).with_name("summing.py"), folder)
-        self.sender = FileSender(folder / "in")
+        self.sender = FileSender(folder / "in", keys=7)
         self._out = folder / "out"
+        whole = {name: value for name, value in EAGER.items() if name != "share"}
         query = {
-            "function": "summing:summed_by_key",
+            "function": "summing:summed_by_column" if parts else "summing:summed_by_key",
             "source": {"type": "file", "path": str(folder / "in"), "follow": True},
-            "schema": SCHEMA,
+            "schema": f"{SCHEMA}, k BIGINT",
             "sink": {"type": "file", "path": str(self._out)},
             "qos": {"latency": "1s"},
             "order": {"flush": "240s"},
-            "switching": {**{name: value for name, value in EAGER.items() if name != "share"}, "mode": "query"},
+            "switching": {**EAGER, "mode": "keys", "key": "k", "parts": parts} if parts else {**whole, "mode": "query"},
         }
         spark = {"master": "local[1]", "conf": {"spark.sql.shuffle.partitions": 2}}
         self.gateway = TownGateway(
@@ -51,14 +59,14 @@ class Journey:
         )
         self.pauses_s: list[float] = []
 
-    def kept_state(self) -> dict[str, Any]:
-        """Return where the query is, and how it moved, from the gateway's status."""
-        found = self.gateway.status()["queries"]["summed"]["kept_state"]
-        return dict(found or {"place": "home", "moves": 0, "last_pause_s": None, "last_moved_bytes": 0})
+    def kept_state(self) -> list[dict[str, Any]]:
+        """Return where the query is, or each of its parts, and how it moved, from the gateway's status."""
+        found = self.gateway.status()["queries"]["summed"]["kept_state"] or {}
+        return list(found["parts"].values()) if "parts" in found else [found] if found else []
 
     def is_away(self) -> bool:
-        """Return whether the query is on a VM."""
-        return str(self.kept_state()["place"]) != "home"
+        """Return whether the query, or a part of it, is on a VM."""
+        return any(part["place"] != "home" for part in self.kept_state())
 
     def go(self) -> None:
         """Let events flow until the query is on a VM."""
@@ -73,9 +81,7 @@ class Journey:
         self._note()
 
     def _note(self) -> None:
-        pause_s = self.kept_state()["last_pause_s"]
-        if pause_s is not None:
-            self.pauses_s.append(float(pause_s))
+        self.pauses_s += [float(part["last_pause_s"]) for part in self.kept_state() if part["last_pause_s"] is not None]
 
     @property
     def results(self) -> int:
@@ -112,6 +118,13 @@ def journey(tmp_path: Path, sites: TwoSites) -> Iterator[Journey]:
     journey.close()
 
 
+@pytest.fixture
+def in_parts(tmp_path: Path, sites: TwoSites) -> Iterator[Journey]:
+    journey = Journey(tmp_path, sites, parts=3)
+    yield journey
+    journey.close()
+
+
 def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> None:
     """Kill something when the gateway reaches a place of a move, after some moves without a kill."""
     gateway, sender = journey.gateway, journey.sender
@@ -140,17 +153,46 @@ def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> N
     until(lambda: journey.results > sent, "what was sent since has results", LAUNCHED_S)
 
 
+def strikes_of(scale: Scale, short: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    """Return where what is killed: each victim at each place of a move, twice; or a short form of that."""
+    chance = random.Random(scale.seed)
+    if scale.full:
+        return ([(place, victim) for place in sorted(MOVING) for victim in VICTIMS] * 2)[: scale.most]
+    return [(chance.choice(sorted(name for name in MOVING if name.startswith(way))), victim) for way, victim in short]
+
+
 @pytest.mark.timeout(7200)
 def test_a_query_moves_with_its_state_whatever_is_killed(journey: Journey, scale: Scale, figures: Figures) -> None:
-    print(f"seed {scale.seed}")
-    chance = random.Random(scale.seed)
-    gateway, sender = journey.gateway, journey.sender
-    every = [(place, victim) for place in sorted(MOVING) for victim in VICTIMS] * 2
     # The short form kills the gateway while the query leaves, and its VM while it returns.
-    short = [(chance.choice(sorted(name for name in MOVING if name.startswith(way))), victim) for way, victim in SHORT]
+    struck_while_moving(
+        journey,
+        scale,
+        strikes_of(scale, SHORT),
+        figures,
+        "a query moves with its state: kill -9 of gateway, VM or engine host at home at each step",
+    )
+
+
+@pytest.mark.timeout(7200)
+def test_parts_of_the_keys_move_whatever_is_killed(in_parts: Journey, scale: Scale, figures: Figures) -> None:
+    # The short form kills the engine host at home, where a part stays, while the others leave.
+    struck_while_moving(
+        in_parts,
+        scale,
+        strikes_of(scale, SHORT_IN_PARTS),
+        figures,
+        "parts of a query's keys move with their state: kill -9 of gateway, VM or engine host at home at each step",
+    )
+
+
+def struck_while_moving(
+    journey: Journey, scale: Scale, strikes: list[tuple[str, str]], figures: Figures, fault: str
+) -> None:
+    """Strike in turn, look that no result is wrong, and note how long events were held."""
+    print(f"seed {scale.seed}")
+    gateway, sender = journey.gateway, journey.sender
     sender.start()
     sender.rest()
-    strikes = every[: scale.most] if scale.full else short
     for number, (place, victim) in enumerate(strikes):
         print(f"{number}: {victim} is killed at {place}", flush=True)
         strike(journey, place, victim, 0 if number else scale.times(1, 5))
@@ -162,7 +204,7 @@ def test_a_query_moves_with_its_state_whatever_is_killed(journey: Journey, scale
     assert not journey.wrong(), journey.wrong()
     assert not gateway.orphans()
     figures.add(
-        "a query moves with its state: kill -9 of gateway, VM or engine host at home at each step",
+        fault,
         Measure("events held (median)", median(journey.pauses_s), PAUSE_GOAL_S, "s"),
         Measure("events held (most)", max(journey.pauses_s), PAUSE_GOAL_S, "s"),
         times=len(strikes),

@@ -9,6 +9,7 @@ from typing import Any, cast
 from gateway.hosts.connection import Connection
 from gateway.query.moving.batchends import BatchEnds
 from gateway.query.moving.placed import PlacedQuery
+from policies.keys.places import PartPlaces
 from policies.signals import HOME
 from tests.support.gateway_doubles import ManualClock
 
@@ -21,15 +22,17 @@ class ReturningQuery(PlacedQuery):
         self._batch_ends = BatchEnds(folder / "away")
         self._batch_ends.append([10, 14, 18])
         self.opened_with: tuple[int, ...] = ()
-        mover = SimpleNamespace(place="vm-1", fetch_rest=self.fetch_rest, arrived=lambda *_: None)
-        self.mover, self.pipeline = cast("Any", mover), cast("Any", SimpleNamespace(keep_from=lambda _: None))
+        mover = SimpleNamespace(place="vm-1", leaves=True, vms={}, fetch_rest=self.fetch_rest, arrived=lambda *_: None)
+        self.movers, self._parts, self._part_places = (cast("Any", mover),), 1, PartPlaces(1)
+        self.pipeline = cast("Any", SimpleNamespace(keep_from=lambda *_: None))
 
     async def fetch_rest(self) -> bool:
-        await self._copied_home(14)
+        await self._copied_home(0, 14)
         return True
 
-    async def start(self, home: Connection) -> None:  # the ends count
+    async def start(self, *hosts: Connection) -> None:  # the ends count
         self.opened_with = self._batch_ends.read()
+        self.movers[0].place = HOME
 
     async def stop(self) -> None:
         pass

@@ -131,8 +131,8 @@ class Fluid:
         self.latencies.append((completed_s - run.arrival_s, run.events))
         self.profiler.completed(
             "q",
-            first_seq=run.first_seq,
             last_seq=run.first_seq + run.events - 1,
+            events=run.events,
             lane=name,
             mean_arrival_s=run.arrival_s,
             completed_s=completed_s,

@@ -26,8 +26,8 @@ class Told:
         del self._open[run]
         self.profiler.completed(
             "q",
-            first_seq=run * 100,
             last_seq=run * 100 + 99,
+            events=100,
             lane=lane,
             mean_arrival_s=arrival_s,
             completed_s=at_s,

@@ -459,6 +459,29 @@ def test_no_vm_is_rented_for_a_query_whose_move_costs_more_than_it_saves() -> No
     assert checked.slot(4.0, pause_s=7.0) == [("start", "vm-1")]
 
 
+def test_no_vm_is_rented_for_a_divided_query_if_one_part_has_nearly_all_events() -> None:
+    checked = Checked()
+    checked.tell(QueryOpened, query="q", switchable=True, divided=True)
+    for _ in range(5):
+        assert checked.slot(3.0, heaviest_part=0.95) == []
+    verdict = checked.scheduler.last_decisions[0].verdict
+    assert "one part of its keys has 95% of the events: a VM for the others would relieve home by too little" in verdict
+    checked.slot(3.0, heaviest_part=0.8)
+    assert checked.slot(3.0, heaviest_part=0.8) == [("start", "vm-1")]
+
+
+def test_a_divided_query_gets_shares_and_stays_while_home_could_not_carry_it() -> None:
+    checked = Checked(scheduler_settings(query_settings(share=0.25)))
+    checked.tell(QueryOpened, query="q", switchable=True, divided=True)
+    checked.slot(3.0)
+    checked.slot(3.0)
+    checked.tell(VmReady, vm="vm-1", billing_since_s=checked.now_s)
+    assert checked.slot(3.0) == [("route", "q", {HOME: 0.75, "vm-1": 0.25})]
+    home = {HOME: 1000.0}
+    assert checked.slot(0.3, input_rate=900.0, rates=home) == []
+    assert checked.slot(0.3, input_rate=899.0, rates=home) == [ALL_HOME]
+
+
 def test_two_queries_are_switched_one_after_another_and_share_the_vm() -> None:
     checked = Checked(scheduler_settings(query_settings("a"), query_settings("b"), max_vms=1))
 

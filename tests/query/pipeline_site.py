@@ -17,7 +17,7 @@ from gateway.core.exchange import ExchangeSettings
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.memory import MemoryPool, MemoryShare
-from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.pipeline import Division, Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.flow.statistics import Tally
@@ -41,6 +41,7 @@ class Query:
         ordered: bool = True,
         held_bytes_max: int = HELD_BYTES_MAX,
         memory: MemoryShare | None = None,
+        division: Division | None = None,
     ) -> None:
         self.folder = folder
         self.clock = ManualClock()
@@ -71,6 +72,7 @@ class Query:
             profiler=self.profiler,
             tally=Tally(),
             clock=self.clock,
+            division=division,
         )
 
     async def on_acknowledge(self, position: Position) -> None:
@@ -100,11 +102,12 @@ class Query:
             for host in self.all_hosts:
                 await host.connection.close("test over")
 
-    def add_host(self, name: str, **kwargs: Any) -> FakeHost:
+    def add_host(self, name: str, part: int = 0, **kwargs: Any) -> FakeHost:
         host = FakeHost(name, **kwargs)
         self.hosts[name] = host
         self.all_hosts.append(host)
-        self.pipeline.add_lane(host.lane(self.pipeline, self.clock))
+        dispatcher = self.pipeline.parts[part]
+        dispatcher.add_lane(host.lane(dispatcher, self.clock))
         return host
 
     def offer(self, first: int, last: int, *, disordered: bool = False) -> None:

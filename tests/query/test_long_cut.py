@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query, serving
 from tests.support.gateway_doubles import FakeHost

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 from tests.query.lossy_hosts import CLOCK, EVENTS, ORACLE, SEED, Hosts, deliver, hosts, results, running

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from infra.messages import Poison
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query

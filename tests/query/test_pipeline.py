@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.journal.deadletters import DeadLetter
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from infra.messages import AnyMessage, Poison
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query, serving

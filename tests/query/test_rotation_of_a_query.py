@@ -13,7 +13,7 @@ import pytest
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import InService, dial
 from gateway.hosts.rotation import Rotation
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError

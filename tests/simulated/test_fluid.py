@@ -261,7 +261,7 @@ def test_flows_and_rates_are_those_of_the_profiler(runs: list[list[int]]) -> Non
             now_s = slot + 0.5
             profiler.dispatched("q", lane=HOME, events=events, raw_bytes=0, sent_bytes=0)
             profiler.completed(
-                "q", first_seq=seq, last_seq=seq + events - 1, lane=HOME, mean_arrival_s=now_s, completed_s=now_s,
+                "q", last_seq=seq + events - 1, events=events, lane=HOME, mean_arrival_s=now_s, completed_s=now_s,
                 batch_id=seq, batch_s=0.01 * events + 0.1,
             )  # fmt: skip
             seq += events

@@ -148,14 +148,16 @@ class FakeHost:
         credit_bytes: int = 1 << 20,
         predicates: tuple[Predicate, ...] = (),
         resume_end_seq: int = 0,
+        schema: pa.Schema = INPUT,
     ) -> None:
         self.name = name
+        self._schema = schema
         self._resume_end_seq = resume_end_seq
         self.link = FakeLink()
         self.connection = Connection(name, cast("HostLink", self.link))
         self._credit_bytes = credit_bytes
         self._predicates = predicates
-        self._decoder = Decoder(INPUT)
+        self._decoder = Decoder(schema)
         self._encoder = Encoder(RESULT, codecs=CodecPolicy.parse("none"))
         self._batches = 0
 
@@ -173,7 +175,7 @@ class FakeHost:
 
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
         codecs = CodecPolicy.parse("none")
-        encoder = Encoder(INPUT, predicates=self._predicates, codecs=codecs)
+        encoder = Encoder(self._schema, predicates=self._predicates, codecs=codecs)
         lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock)
         self.connection.listen("q", 1, lane.on_message)
         return lane

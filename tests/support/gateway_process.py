@@ -137,7 +137,7 @@ async def main(folder: Path, mode: str) -> None:
     )
     hosts = [FakeHost(HOME), FakeHost("vm1")]
     for host in hosts:
-        pipeline.add_lane(host.lane(pipeline, clock))
+        pipeline.parts[0].add_lane(host.lane(pipeline.parts[0], clock))
     pipeline.set_shares({HOME: 0.5, "vm1": 0.5})
     tasks = [
         asyncio.create_task(pipeline.run()),

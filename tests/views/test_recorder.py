@@ -31,7 +31,7 @@ def test_totals_are_weighted_by_events() -> None:
 
 def test_a_micro_batch_that_runs_again_is_not_counted_again() -> None:
     tally = Tally()
-    assert [tally.state(*said) for said in ((9, 3, 5), (19, 4, 6), (19, 4, 6), (9, 3, 5), (29, 1, 2))] == [
+    assert [tally.state(0, *said) for said in ((9, 3, 5), (19, 4, 6), (19, 4, 6), (9, 3, 5), (29, 1, 2))] == [
         3,
         4,
         0,
@@ -43,8 +43,8 @@ def test_a_micro_batch_that_runs_again_is_not_counted_again() -> None:
 
 def test_what_waits_for_a_watermark_is_said() -> None:
     some, none, unknown = Tally(), Tally(), Tally()
-    some.state(9, 3, 5)
-    none.state(9, 0, 0)
+    some.state(0, 9, 3, 5)
+    none.state(0, 9, 0, 0)
     (said,) = open_groups_texts({"q": some, "closed": none, "stateless": unknown})
     assert said.startswith("query q: 5 groups are still open in its state. Append mode delivers a group once")
     assert "3 too late" in tallies_text({"q": some})

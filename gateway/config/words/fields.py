@@ -17,7 +17,7 @@ from gateway.config.words import units
 
 # Words of the design that this version does not support yet: a clearer answer than "unknown".
 LATER: Final[dict[str, tuple[str, ...]]] = {
-    "mode": ("keys", "selections"),
+    "mode": ("selections",),
 }
 ROW_SUFFIXES: Final = (
     *(".jsonl", ".jsonl.gz", ".jsonl.zst"),

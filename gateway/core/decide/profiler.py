@@ -107,7 +107,7 @@ class _QueryProfile:
         self.waiting_since_s: float | None = None
         self.highest_seq = -1
         self.last_due_s: float | None = None
-        self.pause_s = 0.0
+        self.pause_s = self.heaviest_part = 0.0
         self.input_rate = 0.0
         self.input_bytes_per_s = 0.0
 
@@ -143,6 +143,7 @@ class _QueryProfile:
             out_of_order_share=slot.late_events / completed if completed else 0.0,
             load1=load1,
             pause_s=self.pause_s,
+            heaviest_part=self.heaviest_part,
         )
         for rate in self.rates.values():
             rate.fade()
@@ -220,9 +221,12 @@ class Profiler:
         profile.waiting_events = waiting_events
         profile.waiting_since_s = oldest_arrival_s
 
-    def moving(self, query: str, pause_s: float) -> None:
-        """Note how long a query's events would be held if it moved with its state; 0 if it has none."""
-        self._queries[query].pause_s = pause_s
+    def moving(self, query: str, pause_s: float, heaviest_part: float = 0.0) -> None:
+        """Note how long a query's events would be held if it moved with its state; 0 if it has none.
+
+        ``heaviest_part``: the part of a keyed query with the most events has so much of them; 0 if it is not divided.
+        """
+        self._queries[query].pause_s, self._queries[query].heaviest_part = pause_s, heaviest_part
 
     def no_credit(self, query: str, lane: str) -> None:
         """Note that a run could not go to ``lane``, as its share required, because the lane had no credit."""
@@ -251,8 +255,8 @@ class Profiler:
         self,
         query: str,
         *,
-        first_seq: int,
         last_seq: int,
+        events: int,
         lane: str,
         mean_arrival_s: float,
         completed_s: float,
@@ -261,14 +265,15 @@ class Profiler:
     ) -> None:
         """Note that a lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
 
+        The run ends with ``last_seq``. Of a keyed query each part of a run is reported, with its own events.
         Report only the first completion of a run, and none of a run in which the host looked for bad rows.
         """
         profile = self._queries[query]
-        slot, events = profile.slot, last_seq + 1 - first_seq
+        slot = profile.slot
         latency_s = max(0.0, completed_s - mean_arrival_s)
         (slot.home if lane == HOME else slot.cloud).add(latency_s, events)
         slot.completed_events[lane] += events
-        slot.late_events += events if first_seq < profile.highest_seq else 0
+        slot.late_events += events if last_seq < profile.highest_seq else 0
         profile.highest_seq = max(profile.highest_seq, last_seq)
         if profile.rates.setdefault(lane, _Rate()).add(events, batch_id, batch_s):
             slot.batches[lane] += 1

@@ -199,7 +199,7 @@ class Scheduler:
         match event:
             case QueryOpened():
                 query = self._query(event.query)
-                query.opened(switchable=event.switchable, reason=event.reason, whole=event.whole)
+                query.opened(switchable=event.switchable, reason=event.reason, whole=event.whole, divided=event.divided)
             case Fitted():
                 self._demand.fitted(event)
             case LedgerRestored():

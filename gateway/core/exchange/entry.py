@@ -27,7 +27,7 @@ class SeqRange(Protocol):
 
     @property
     def events(self) -> int:
-        """How many events it has: all from ``first_seq`` to ``last_seq``."""
+        """How many events it has: all from ``first_seq`` to ``last_seq``, or some of them if it is a part of a run."""
         ...
 
     @property
@@ -98,6 +98,7 @@ class RunEntry(Generic[R]):
     Attributes:
         first_seq: its first seq.
         last_seq: its last seq.
+        events: how many events it has.
         run: the caller's run; None once it is done, so that its input can be freed.
         done_before: it was done before it was logged, which happens when a stateful query recovers.
         state: its state.
@@ -111,6 +112,7 @@ class RunEntry(Generic[R]):
 
     first_seq: int
     last_seq: int
+    events: int
     run: R | None
     done_before: bool = False
     state: RunState = RunState.WAITING
@@ -120,11 +122,6 @@ class RunEntry(Generic[R]):
     copies: dict[str, Copy] = field(default_factory=dict)
     move: Move | None = None
     steps: list[tuple[float, str, tuple[object, ...]]] = field(default_factory=list)
-
-    @property
-    def events(self) -> int:
-        """How many events it has."""
-        return self.last_seq - self.first_seq + 1
 
     @property
     def held_run(self) -> R:

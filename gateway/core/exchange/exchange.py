@@ -281,8 +281,9 @@ class Exchange(ExchangeViews[R, A]):
         self._duplicate_count += not counts
         self._out.append(Done(lane.name, first_seq, last_seq, runs, counts, isolated, event.batch_id, event.batch_s))
         if counts:
-            events = last_seq - first_seq + 1
-            arrival_s = sum(run.arrival_s * run.events for run in runs) / events
+            events = sum(run.events for run in runs)
+            # A part of a run may have no event.
+            arrival_s = sum(run.arrival_s * run.events for run in runs) / events if events else runs[0].arrival_s
             outcome = Outcome(event.results, event.result_bytes, events, arrival_s)
             self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
 

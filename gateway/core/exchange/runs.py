@@ -33,16 +33,17 @@ class Runs(Generic[R]):
         """Add a run that waits for a lane.
 
         Raises:
-            ValueError: it is empty or not dense, it was logged before, or only a part of it was done before.
+            ValueError: its range is empty or has less seqs than events, it was logged before, or only a part of it was
+            done before.
         """
         first, last = run.first_seq, run.last_seq
-        if not 0 <= first <= last or run.events != last - first + 1:
+        if not 0 <= first <= last or not 0 <= run.events <= last - first + 1:
             raise ValueError(f"run {first}-{last} has {run.events} events")
         done_before = self.done.covers(first, last)
         if self._logged.overlaps(first, last) or (not done_before and self.done.overlaps(first, last)):
             raise ValueError(f"run {first}-{last} was logged or done before, or a part of it was")
         self._logged.add(first, last)
-        entry = self.entries[first] = RunEntry(first, last, run, done_before)
+        entry = self.entries[first] = RunEntry(first, last, run.events, run, done_before)
         self.wait(entry)
         return entry
 

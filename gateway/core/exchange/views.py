@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -25,6 +25,17 @@ class OpenRuns:
     events: int
     runs: int
     oldest_arrival_s: float
+
+
+def open_together(each: Sequence[Mapping[str, OpenRuns]]) -> dict[str, OpenRuns]:
+    """Return the open runs by lane of several exchanges together."""
+    found: dict[str, OpenRuns] = {}
+    for by_lane in each:
+        for lane, runs in by_lane.items():
+            before = found.get(lane, OpenRuns(0, 0, runs.oldest_arrival_s))
+            oldest_s = min(before.oldest_arrival_s, runs.oldest_arrival_s)
+            found[lane] = OpenRuns(before.events + runs.events, before.runs + runs.runs, oldest_s)
+    return found
 
 
 class LaneView:

@@ -258,12 +258,12 @@ class Lane:
             first,
             last,
             unsealed(self._decoder.decode(payload), self._seals),
-            tuple((kept[bad.row], bad.reason) for bad in poison),
+            tuple((seq, bad.reason) for bad in poison if (seq := kept[bad.row]) is not None),
             message.batch_id,
             message.batch_s,
             message.too_late,
             message.open_groups,
-            tuple(kept[row] for row in late),
+            tuple(seq for row in late if (seq := kept[row]) is not None),
             message.watermark_ms,
         )
 
@@ -275,7 +275,10 @@ class Lane:
         if not self._closed:
             self._owner.on_answer(answer)
 
-    def _kept_seqs(self, first_seq: int, last_seq: int) -> list[int]:
-        """Return the seqs of the rows that were sent with the runs of an answer; none if it is not wanted any more."""
+    def _kept_seqs(self, first_seq: int, last_seq: int) -> list[int | None]:
+        """Return the seqs of the rows that were sent with the runs of an answer; none if it is not wanted any more.
+
+        A heartbeat has none: it is an event of another part, which reports it.
+        """
         runs = self._owner.asked(self.name, first_seq, last_seq)
-        return [run.first_seq + int(row) for run in runs for row in kept_rows(run.batch, self._predicates)]
+        return [run.seq_of(int(row)) for run in runs for row in kept_rows(run.batch, self._predicates)]

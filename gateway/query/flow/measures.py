@@ -26,10 +26,12 @@ class Measures:
         query: its name.
         profiler: gets it for the slot.
         tally: counts it for the report.
+        part: the part of the query whose runs are reported; None if the query is not divided.
     """
 
-    def __init__(self, query: str, profiler: Profiler, tally: Tally) -> None:
+    def __init__(self, query: str, profiler: Profiler, tally: Tally, part: int | None = None) -> None:
         self._query = query
+        self._part = part
         self._profiler = profiler
         self._tally = tally
         self._too_late = 0
@@ -63,13 +65,14 @@ class Measures:
         """Note that runs were completed, for the first time."""
         for run in done.runs:
             self._tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
-            self._tally.received(run.first_seq, run.last_seq)
+            if self._part is None:  # the parts answer all runs in order
+                self._tally.received(run.first_seq, run.last_seq)
             if run.first_seq in done.isolated:
                 continue  # its time says nothing about the lane
             self._profiler.completed(
                 self._query,
-                first_seq=run.first_seq,
                 last_seq=run.last_seq,
+                events=run.events,
                 lane=done.lane,
                 mean_arrival_s=run.arrival_s,
                 completed_s=now_s,
@@ -79,7 +82,7 @@ class Measures:
 
     def state(self, last_seq: int, too_late: int, open_groups: int | None, now_s: float) -> None:
         """Note what a micro-batch, which ends with ``last_seq``, dropped and left in the state."""
-        self._too_late += self._tally.state(last_seq, too_late, open_groups)
+        self._too_late += self._tally.state(self._part or 0, last_seq, too_late, open_groups)
         self.log_too_late(now_s)
 
     def log_too_late(self, now_s: float = math.inf) -> None:

@@ -1,71 +1,71 @@
-"""One query from ingress to sink: carries out its exchange's instructions and reports events to it."""
+"""One query from ingress to sink: its dispatchers, one for each part of a divided query, and its delivery."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
-import gateway.core.exchange.events as ev
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
-from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
-from gateway.core.exchange.instructions import (
-    AskedAgain,
-    Dispatched,
-    Done,
-    FailLane,
-    Instruction,
-    Moved,
-    Pack,
-    Release,
-    Reopen,
-    Send,
-)
+from gateway.core.exchange import Exchange, ExchangeSettings
+from gateway.core.exchange.instructions import Release
+from gateway.core.exchange.joint import Joint
+from gateway.core.exchange.views import open_together
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import PACE, Delivery, Pace, Results
-from gateway.query.flow.lane import Answer, Lane, LaneEvent
-from gateway.query.flow.letters import letters_of
+from gateway.query.flow.dispatcher import Dispatcher, LaneFailures, Loss
+from gateway.query.flow.keyed.groups import Groups
+from gateway.query.flow.keyed.parts import joined, part_name
+from gateway.query.flow.keyed.split import split
+from gateway.query.flow.lane import Lane
 from gateway.query.flow.measures import Measures
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.moves import Loss
 from gateway.query.flow.run import Run
-from gateway.query.flow.runlog import KeptRuns, RunLog
+from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
-from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
+from infra.messages import Predicate
 from infra.threads import run_to_end
-from infra.together import end_tasks
 from policies.failures.poison import BadRows
 
 _LOG = logging.getLogger(__name__)
 
 
-class PipelineOwner(Protocol):
+class PipelineOwner(LaneFailures, Protocol):
     """Is notified of what happens to a query."""
 
     async def on_acknowledge(self, position: Position) -> None:
         """Acknowledge to the source that everything before this position is committed; called after each commit."""
         ...
 
-    def on_commit(self, last_seq: int) -> None:
-        """Note after a commit that everything up to this seq is committed."""
-        ...
 
-    def on_failed(self, lane: str, reason: str) -> None:
-        """Note that the query has failed in a lane."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a keyed query is divided.
 
-    def on_broken(self, reason: str, exhausted: bool) -> None:
-        """See ``LaneOwner.on_broken``; the run that showed it is not completed."""
-        ...
+    Attributes:
+        key: the column by which its events are divided.
+        time_column: the event-time column; None if it has none.
+        predicates: the conditions that Spark evaluates before it computes the watermark.
+        places: the place of each part, one for each.
+        resume_seqs: where the state of each part continues.
+        batch_ends: where micro-batches have to end, as far as that is known.
+        arrived: called with the number of events that each part gets of a run.
+    """
 
-    def on_overdue(self, reason: str) -> None:
-        """Open a stateful query again from its checkpoint: it gets no answer."""
-        ...
+    key: str
+    time_column: str | None
+    predicates: tuple[Predicate, ...]
+    places: tuple[str, ...]
+    resume_seqs: tuple[int, ...]
+    batch_ends: tuple[int, ...]
+    arrived: Callable[[Sequence[int]], None]
 
 
 class Pipeline:
@@ -84,6 +84,10 @@ class Pipeline:
         tally: counts for the report.
         clock: time.
         pace: how often the sink is written.
+        division: how the query is divided; None if it is not.
+
+    Attributes:
+        parts: the dispatcher of each part; one if the query is not divided.
     """
 
     def __init__(
@@ -101,22 +105,43 @@ class Pipeline:
         tally: Tally,
         clock: Clock,
         pace: Pace = PACE,
+        division: Division | None = None,
     ) -> None:
         self.name = name
-        self._stateful = settings.home_only
         self._owner = owner
         self._log = log
         self._sink = sink
         self._memory = memory
         self._profiler = profiler
         self._clock = clock
-        self._bad_rows = bad_rows
-        self._lanes: dict[str, Lane] = {}
-        self._senders: dict[str, asyncio.Task[None]] = {}
-        self._kept = KeptRuns(stateful=settings.home_only)
+        self._division = division
+        self._offering = False
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
-        self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
+        make = partial(
+            Dispatcher,
+            owner=owner,
+            on_handled=self._handled,
+            sink=sink,
+            bad_rows=bad_rows,
+            memory=memory,
+            clock=clock,
+        )
+        if division is None:
+            self.parts = [make(name, settings, on_release=self._release, measures=self._measures)]
+        else:
+            self._joint = Joint(len(division.places), joined)
+            self._groups = Groups(division.batch_ends)
+            self.parts = [
+                make(
+                    part_name(name, part),
+                    replace(settings, place=place),
+                    on_release=partial(self._release_of, part),
+                    measures=Measures(name, profiler, tally, part),
+                    resume_seq=resume_seq,
+                )
+                for part, (place, resume_seq) in enumerate(zip(division.places, division.resume_seqs, strict=True))
+            ]
         self._delivery = Delivery(
             sink,
             dead_letters,
@@ -127,185 +152,95 @@ class Pipeline:
             pace=pace,
         )
 
-    # ------------------------------------------------------------------------------------------------ the exchange
+    # ---------------------------------------------------------------------------------------------------- the parts
 
-    def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
-        for instruction in self._exchange.handle(event):
-            self._carry_out(instruction)
-        self._memory.hold_results(self._exchange.result_bytes)
+    @property
+    def _exchanges(self) -> list[Exchange[Run, Results]]:
+        return [part.exchange for part in self.parts]
+
+    def _handled(self) -> None:
+        self._memory.hold_results(sum(exchange.result_bytes for exchange in self._exchanges))
+        if self._division is not None:
+            self._offer_groups(self._division)
 
     def _tick(self) -> None:
-        now_s = self._clock.now()
-        self._handle(ev.ResultsBounded(at_s=now_s, bound_bytes=self._memory.results_bound_bytes))
-        self._handle(ev.Tick(at_s=now_s))
-        self._measures.log_too_late(now_s)
+        for part in self.parts:
+            part.tick(max(1, self._memory.results_bound_bytes // len(self.parts)))
+        self._measures.log_too_late(self._clock.now())
 
-    def _carry_out(self, what: Instruction[Run, Results]) -> None:
-        match what:
-            case Pack() | Send():
-                self._lanes[what.lane].order(what)
-            case Dispatched():
-                self._measures.dispatched(what)
-            case Done():
-                self._done(what)
-            case Release():
-                self._measures.released(what, self._clock.now())
-                self._delivery.take(what)
-            case FailLane():
-                self.on_failed(what.lane, f"query {self.name} got no answer for {what.silence_s:.0f} s")
-            case Reopen():
-                self._owner.on_overdue(f"the runs from seq {what.first_seq} on are not answered")
-            case AskedAgain():
-                text = "%s: run %d is overdue in lane %s: it is dispatched again"
-                _LOG.warning(text, self.name, what.first_seq, what.lane)
-            case Moved():
-                self._moved(what)
+    def _release(self, release: Release[Results]) -> None:
+        self._measures.released(release, self._clock.now())
+        self._delivery.take(release)
+
+    def _release_of(self, part: int, release: Release[Results]) -> None:
+        if (complete := self._joint.add(part, release)) is not None:
+            self._release(complete)
+
+    def offer(self, run: Run) -> None:
+        """Accept a run from the ingress."""
+        self._measures.arrived(run)
+        if self._division is None:
+            self.parts[0].offer(run)
+        else:
+            self._groups.add(run)
+            self._offer_groups(self._division)
+
+    def _offer_groups(self, division: Division) -> None:
+        """Offer the next micro-batch to all parts once each has sent the ones before."""
+        if self._offering:
+            return
+        self._offering = True
+        while not any(exchange.waiting_runs for exchange in self._exchanges) and (group := self._groups.take()):
+            pieces = split(group, division.key, len(self.parts), division.time_column, division.predicates)
+            division.arrived([piece.events for piece in pieces])
+            for part, piece in zip(self.parts, pieces, strict=True):
+                part.offer(piece)
+        self._offering = False
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
-    def add_lane(self, lane: Lane) -> None:
-        """Add ``lane``; a cloud lane gets no runs until shares name it."""
-        self._lanes[lane.name] = lane
-        sender = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
-        sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
-        self._senders[lane.name] = sender
-        self._handle(
-            ev.LaneOpened(
-                at_s=self._clock.now(),
-                lane=lane.name,
-                credit_bytes=lane.credit_bytes,
-                planned_end_seq=lane.planned_end_seq,
-            )
-        )
-
-    def _sender_ended(self, lane: str, sender: asyncio.Task[None]) -> None:
-        error = None if sender.cancelled() else sender.exception()
-        if error is not None:
-            self.on_failed(lane, f"a run cannot be sent: {error}")
-
     async def remove_lane(self, name: str, loss: Loss | None = None) -> None:
-        """Remove a lane; its open runs wait again and are dispatched elsewhere.
-
-        Args:
-            name: the lane's.
-            loss: why and when it was lost, if it was: then the log shows how long its runs took to move elsewhere.
-        """
-        lane = self._lanes.pop(name, None)
-        if lane is None:
-            return
-        lane.close()
-        sender = self._senders.pop(name)
-        sender.cancel()
-        reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
-        self._handle(ev.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
-        await end_tasks(sender)
+        """See ``Dispatcher.remove_lane``."""
+        for part in self.parts:
+            await part.remove_lane(name, loss)
 
     def drain_lane(self, name: str) -> None:
         """Send no further run to a lane."""
-        self._handle(ev.LaneDraining(at_s=self._clock.now(), lane=name))
+        for part in self.parts:
+            part.drain_lane(name)
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        return self._exchange.rested(name)
+        return all(exchange.rested(name) for exchange in self._exchanges)
 
     @property
     def lanes(self) -> Mapping[str, Lane]:
-        """The lanes by name."""
-        return self._lanes
-
-    def view(self, lane: str) -> LaneView | None:
-        """See ``LaneOwner.view``."""
-        return self._exchange.lane(lane) if lane in self._exchange.open_lanes else None
+        """The lanes by name; of parts in the same place, the lane of the first one."""
+        return {name: lane for part in reversed(self.parts) for name, lane in part.lanes.items()}
 
     @property
     def isolating_s(self) -> float:
         """How long engine hosts have looked for bad rows in runs of the open lanes."""
         now_s = self._clock.now()
-        return sum(self._exchange.lane(name).isolating_s(now_s) for name in self._exchange.open_lanes)
+        return sum(
+            exchange.lane(name).isolating_s(now_s) for exchange in self._exchanges for name in exchange.open_lanes
+        )
 
     @property
     def rates_per_s(self) -> list[float]:
         """Events per second that each lane serves while it has work; 0 before its first."""
         now_s = self._clock.now()
-        return self._exchange.rates_per_s(now_s)
+        return [rate for exchange in self._exchanges for rate in exchange.rates_per_s(now_s)]
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on."""
-        self._handle(ev.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
+        for part in self.parts:
+            part.set_shares(shares)
 
     @property
     def cloud_share(self) -> float:
         """R: the part of the events that cloud lanes should get."""
-        return self._exchange.cloud_share
-
-    # --------------------------------------------------------------------------------------------------- publisher
-
-    def offer(self, run: Run) -> None:
-        """Accept a run from the ingress."""
-        self._measures.arrived(run)
-        self._handle(ev.RunLogged(at_s=self._clock.now(), run=run))
-
-    def _moved(self, what: Moved) -> None:
-        first_ms, last_ms = (1000 * (at_s - what.lost_s) for at_s in (what.first_s, what.last_s))
-        text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms, the last after %.0f ms (%s)"
-        _LOG.warning(text, what.lane, what.reason, what.runs, first_ms, last_ms, self.name)
-
-    # ---------------------------------------------------------------------------------------------- what lanes tell
-
-    def on_event(self, event: LaneEvent) -> None:
-        """See ``LaneOwner.on_event``."""
-        self._handle(event)
-
-    def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
-        """See ``LaneOwner.asked``."""
-        return self._exchange.asked(lane, first_seq, last_seq)
-
-    def on_failed(self, lane: str, reason: str) -> None:
-        """See ``LaneOwner.on_failed``."""
-        if lane in self._lanes:
-            self._owner.on_failed(lane, reason)
-
-    def on_broken(self, reason: str, exhausted: bool) -> None:
-        """See ``LaneOwner.on_broken``."""
-        self._owner.on_broken(reason, exhausted)
-
-    def on_answer(self, answer: Answer) -> None:
-        """See ``LaneOwner.on_answer``: the first completion counts, and later ones are dropped."""
-        first_seq, last_seq = answer.first_seq, answer.last_seq
-        runs = self.asked(answer.lane, first_seq, last_seq)
-        bad, again = [seq - first_seq for seq, _ in answer.poison], self._sink.committed.covers(first_seq, last_seq)
-        if runs and self._bad_rows.too_many(bad):
-            self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]), False)
-            return
-        self._kept.answered(first_seq)
-        results = Results(answer.results, tuple(letters_of(answer, runs, self._clock.wall())))
-        self._handle(
-            ev.Answered(
-                at_s=self._clock.now(),
-                lane=answer.lane,
-                first_seq=first_seq,
-                last_seq=last_seq,
-                results=results,
-                result_bytes=answer.results.nbytes,
-                batch_id=answer.batch_id,
-                batch_s=answer.batch_s,
-            )
-        )
-        if runs:
-            self._bad_rows.add(last_seq - first_seq + 1, bad)
-        if self._stateful:
-            # A batch that the sink had before runs again after a restart, to restore the state.
-            too_late = 0 if again else answer.too_late
-            self._measures.state(last_seq, too_late, answer.open_groups, self._clock.now())
-
-    def _done(self, done: Done[Run]) -> None:
-        for run in done.runs:
-            self._memory.give(run.raw_bytes)
-        if not done.counts:
-            if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
-                self._owner.on_commit(done.last_seq)
-            return
-        self._measures.done(done, self._clock.now())
+        return self.parts[0].exchange.cloud_share
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
@@ -314,11 +249,16 @@ class Pipeline:
         await self._delivery.run()
 
     def _done_before(self, committed: IntervalSet) -> int:
-        return self._kept.needed_from(committed.watermark())
+        return min(part.kept.needed_from(committed.watermark()) for part in self.parts)
 
-    def keep_from(self, seq: int) -> None:
-        """See ``KeptRuns.keep_from``."""
-        self._kept.keep_from(seq)
+    @property
+    def needed_from(self) -> int:
+        """The seq before which no run will be needed again."""
+        return self._done_before(self._sink.committed)
+
+    def keep_from(self, part: int, seq: int) -> None:
+        """See ``KeptRuns.keep_from``; for one part."""
+        self.parts[part].kept.keep_from(seq)
 
     def note_batches(self, note: Callable[[Sequence[int]], None]) -> None:
         """See ``Delivery.note_batches``."""
@@ -336,35 +276,43 @@ class Pipeline:
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         await self.forget_committed()
         self._owner.on_commit(self._sink.committed.watermark() - 1)
-        self._handle(ev.Committed(at_s=self._clock.now(), ranges=ranges))
+        for part in self.parts:
+            part.committed(ranges)
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Report to the profiler, before a slot ends, what waits."""
         self._tick()
-        now_s, exchange = self._clock.now(), self._exchange
-        self._handle(ev.SlotPassed(at_s=now_s))
-        for lane in exchange.open_lanes:
-            if exchange.waiting_events and not exchange.lane(lane).has_room:
-                self._profiler.no_credit(self.name, lane)
-        ages = [age for age in (exchange.oldest_waiting_s, oldest_unread_s) if age is not None]
-        events = exchange.waiting_events + unread_events
+        waiting_events, oldest = unread_events, [oldest_unread_s]
+        if self._division is not None:
+            waiting_events += self._groups.waiting_events
+            oldest.append(self._groups.oldest_s)
+        for part in self.parts:
+            part.slot_passed()
+            exchange = part.exchange
+            waiting_events += exchange.waiting_events
+            oldest.append(exchange.oldest_waiting_s)
+            for lane in exchange.open_lanes:
+                if exchange.waiting_events and not exchange.lane(lane).has_room:
+                    self._profiler.no_credit(self.name, lane)
         self._profiler.under_way(
             self.name,
-            waiting_events=events,
-            oldest_arrival_s=min(ages, default=None),
-            open_runs=exchange.open_by_lane(),
+            waiting_events=waiting_events,
+            oldest_arrival_s=min((age for age in oldest if age is not None), default=None),
+            open_runs=open_together([exchange.open_by_lane() for exchange in self._exchanges]),
         )
 
     def waiting_runs(self) -> int:
-        """Return how many runs wait for a lane."""
-        return self._exchange.waiting_runs
+        """Return how many runs wait for a lane; of a divided query, those of the part with the most."""
+        waiting = max(exchange.waiting_runs for exchange in self._exchanges)
+        return waiting if self._division is None else waiting + self._groups.waiting
 
     @property
     def idle(self) -> bool:
         """Whether every run that was offered is committed."""
-        return self._exchange.idle
+        grouped = self._division is None or not self._groups.waiting
+        return grouped and all(exchange.idle for exchange in self._exchanges)
 
     @property
     def committed_before(self) -> int:
@@ -378,8 +326,8 @@ class Pipeline:
 
     async def close(self) -> None:
         """Stop all lanes and close the sink; what is not completed is done again after the next start."""
-        for name in list(self._lanes):
-            await self.remove_lane(name)
+        for part in self.parts:
+            await part.close()
         await self._delivery.close()
         self._measures.log_too_late()
         await asyncio.to_thread(self._log.close)

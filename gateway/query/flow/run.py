@@ -1,10 +1,13 @@
-"""A run: a contiguous range of seq, with its events in memory until it is completed."""
+"""A run: a contiguous range of seq, with its events, or one part's events, in memory until it is completed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+
+from policies.arrays import IntArray
 
 # Runs in one micro-batch: more of them save Spark's fixed costs, fewer are answered earlier.
 BATCH_RUNS_MAX = 8
@@ -15,7 +18,9 @@ class Run:
     """A contiguous range of seq, in memory until it is completed.
 
     ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``shed`` is how many events were
-    shed between the end of the previous run and the end of this one.
+    shed between the end of the previous run and the end of this one. ``seqs`` is None if the run has every event of its
+    range. Else it is one part of a run: then it holds the seq of each of its events, ascending. ``batch`` may have one
+    more row, a heartbeat.
     """
 
     first_seq: int
@@ -25,8 +30,19 @@ class Run:
     raw_bytes: int
     disordered: bool = False
     shed: int = 0
+    seqs: IntArray | None = None
 
     @property
     def events(self) -> int:
         """Number of events."""
-        return self.last_seq - self.first_seq + 1
+        return self.last_seq - self.first_seq + 1 if self.seqs is None else len(self.seqs)
+
+    def seq_of(self, row: int) -> int | None:
+        """Return the seq of the event in a row; None if that is a heartbeat."""
+        if self.seqs is None:
+            return self.first_seq + row
+        return int(self.seqs[row]) if row < len(self.seqs) else None
+
+    def row_of(self, seq: int) -> int:
+        """Return the row of an event that the run has."""
+        return seq - self.first_seq if self.seqs is None else int(np.searchsorted(self.seqs, seq))

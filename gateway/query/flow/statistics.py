@@ -22,8 +22,8 @@ class Tally:
         self.disordered_events = 0
         self.dead_letters = 0
         self.too_late = 0
-        self.open_groups: int | None = None
-        self._state_next_seq = 0
+        self._open_groups: dict[int, int | None] = {}
+        self._state_next_seqs: dict[int, int] = {}
         self._highest_seq = -1
         self.raw_bytes = 0
         self.sent_bytes = 0
@@ -63,18 +63,24 @@ class Tally:
         self.results += results
         self.late_results += results if late else 0
 
-    def state(self, last_seq: int, too_late: int, open_groups: int | None) -> int:
-        """Count what a micro-batch of a stateful query dropped, and note what it left in the state.
+    @property
+    def open_groups(self) -> int | None:
+        """Groups that wait in the state of all parts of a query; None if that is unknown, or there are none."""
+        known = [groups for groups in self._open_groups.values() if groups is not None]
+        return sum(known) if known else None
+
+    def state(self, part: int, last_seq: int, too_late: int, open_groups: int | None) -> int:
+        """Count what a micro-batch of a stateful query, or of one part of it, dropped, and what it left in the state.
 
         A micro-batch that runs again has the same limits, and is not counted again.
 
         Returns:
             How many were counted.
         """
-        self.open_groups = open_groups
-        if last_seq < self._state_next_seq:
+        self._open_groups[part] = open_groups
+        if last_seq < self._state_next_seqs.get(part, 0):
             return 0
-        self._state_next_seq = last_seq + 1
+        self._state_next_seqs[part] = last_seq + 1
         self.too_late += too_late
         return too_late
 

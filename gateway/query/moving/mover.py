@@ -108,6 +108,25 @@ class Mover:
         self.vms.pop(vm, None)
         self._draining.discard(vm)
 
+    def usable(self, vm: str) -> bool:
+        """Whether the query could be on a VM: it is linked, and does not drain."""
+        return vm in self._present - self._draining
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the VM where the query is is gone."""
+        return self.place != HOME and self.place not in self._present
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it is to be elsewhere, or where it is is gone."""
+        return self.is_lost or self.target != self.place
+
+    @property
+    def present_at(self) -> Connection | None:
+        """The VM where the query is; None if it is at home, or the VM is gone."""
+        return self.vms.get(self.place) if self.place in self._present else None
+
     @property
     def _present(self) -> set[str]:
         return {name for name, vm in self.vms.items() if vm.alive}

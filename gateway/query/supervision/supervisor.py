@@ -15,7 +15,7 @@ from typing import Final, Literal
 from engines.query.code import CodeError
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import QueryRefusedError
-from gateway.query.flow.moves import Loss
+from gateway.query.flow.dispatcher import Loss
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home, Seat

@@ -121,6 +121,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         code_path=code_path,
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
+        part=query.part,
     )
 
 
@@ -141,6 +142,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
     away = away or (f"stays at home: {crossing.reason}" if crossing.reason else "")
     yield "class", class_text(crossing.applied_to(plan))
     how = "all of it moves, with its state" if plan.stateful else f"share {_share_text(query)}"
+    if (part := query.part) is not None:
+        how = f"share {_share_text(query)}: {part.parts} parts, divided by {part.key}, move with their state"
     yield "switching", away or f"mode {query.switching.mode}, {how}"
     if not away:
         protects = any(query.payload.protected.values())
@@ -208,7 +211,7 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
     if plan.one_by_one:
         return "stays at home: another place may not have what it reads"
     if plan.stateful and query.switching.mode == "data":
-        return "stays at home: a part of its events cannot go elsewhere, since it keeps state; write mode auto or query"
+        return "stays at home: it keeps state, so no share of its events can leave; write mode auto, keys or query"
     if plan.stateful:
         return "" if plan.movable else f"stays at home: {STATE_STAYS}"
     return "" if plan.switchable else "stays at home: splitting could change its answer"

@@ -128,6 +128,15 @@ def pairs(events: DataFrame) -> DataFrame:
     return joined.select("name", expr("CAST(concat(question, text) AS INT)").alias("number"))
 
 
+def once(events: DataFrame) -> DataFrame:
+    """Return the first event of each name and amount; another one counts again once the watermark has passed it."""
+    return events.dropDuplicatesWithinWatermark(["name", "amount"]).select("id", "name", "amount")
+
+
+def own_watermark(events: DataFrame) -> DataFrame:
+    return events.withWatermark("at", "5 seconds").groupBy(window("at", "10 seconds"), "name").count().select("count")
+
+
 class _Purse(StatefulProcessor):
     _held: ValueState
 

@@ -1,0 +1,97 @@
+"""Divides a run among the parts of a keyed query, by a hash of the key that never changes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.query.flow.run import Run
+from infra.messages import HEARTBEAT, Predicate
+from infra.payload import kept_rows
+from policies.arrays import IntArray
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: neighbours come into different parts
+
+
+def part_of_each(keys: pa.Array, parts: int) -> IntArray:
+    """Return the part of each event.
+
+    State on disk depends on the result: it must be the same in every version and on every machine.
+
+    Args:
+        keys: the key of each event; null is a key, too.
+        parts: how many parts there are.
+
+    Returns:
+        Numbers of parts from 0, shape (events,).
+    """
+    if pa.types.is_temporal(keys.type):
+        keys = keys.cast(pa.int32() if keys.type.bit_width == 32 else pa.int64())
+    if pa.types.is_integer(keys.type):
+        mixed = pc.fill_null(keys.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(np.uint64) * _MIX
+        return np.asarray((mixed >> np.uint64(32)) % np.uint64(parts), dtype=np.intp)
+    coded = keys.dictionary_encode()
+    texts = coded.dictionary.cast(pa.binary() if pa.types.is_binary(keys.type) else pa.string())
+    # The last element is that of null.
+    of_value = [*(zlib.crc32(_bytes(text)) % parts for text in texts.to_pylist()), 0]
+    at = pc.fill_null(coded.indices, len(of_value) - 1).to_numpy(zero_copy_only=False)
+    found: IntArray = np.asarray(of_value, dtype=np.intp)[at]
+    return found
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def split(run: Run, key: str, parts: int, time_column: str | None, predicates: Sequence[Predicate] = ()) -> list[Run]:
+    """Return what each part gets of a run.
+
+    The watermark of each part moves on with the newest event of the whole run that Spark lets pass below the watermark:
+    a part that does not have that event gets a copy of it as a heartbeat. A part without any other row gets a row all
+    the same, since an engine host answers each run.
+
+    Args:
+        run: the run, undivided.
+        key: the column of the key.
+        parts: how many parts there are.
+        time_column: the event-time column; None if the query has none.
+        predicates: the conditions that Spark evaluates before it computes the watermark.
+    """
+    part_of = part_of_each(run.batch.column(key), parts)
+    newest = _newest(run.batch, time_column, predicates)
+    rows = [np.flatnonzero(part_of == part) for part in range(parts)]
+    raw_bytes = np.diff(np.cumsum([0, *map(len, rows)]) * run.raw_bytes // run.events)
+    return [
+        Run(
+            run.first_seq,
+            run.last_seq,
+            _with_heartbeat(run.batch, mine, newest if newest is not None and part_of[newest] != part else None),
+            run.arrival_s,
+            int(raw_bytes[part]),
+            seqs=run.first_seq + mine,
+        )
+        for part, mine in enumerate(rows)
+    ]
+
+
+def _newest(batch: pa.RecordBatch, time_column: str | None, predicates: Sequence[Predicate]) -> int | None:
+    """Return the row that moves the watermark on most; None if none does."""
+    if time_column is None:
+        return None
+    passing = kept_rows(batch, tuple(predicates))
+    times = batch.column(time_column).take(pa.array(passing))
+    newest = pc.max(times)
+    return int(passing[pc.index(times, newest).as_py()]) if newest.is_valid else None
+
+
+def _with_heartbeat(batch: pa.RecordBatch, rows: IntArray, heartbeat: int | None) -> pa.RecordBatch:
+    if heartbeat is None and not len(rows):
+        heartbeat = 0  # no row of this run moves the watermark, so neither does this one
+    taken = rows if heartbeat is None else np.append(rows, heartbeat)
+    marks = np.zeros(len(taken), dtype=np.bool_)
+    marks[len(rows) :] = True
+    return batch.take(pa.array(taken)).append_column(HEARTBEAT, pa.array(marks))
