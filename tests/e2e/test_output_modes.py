@@ -28,7 +28,8 @@ def events() -> list[dict[str, Any]]:
     for number in range(EVENTS):
         at_s = number / 10 - (0 if number < 1000 or number % 20 else 20 if number % 40 else 90)
         at = (BEGIN + dt.timedelta(seconds=at_s)).isoformat(timespec="milliseconds")
-        found.append({"customer": f"c{number % 13}", "amount": 1 + number % 7, "at": at})
+        customer = f"c{number % 13}" if number % 13 else None  # NULL is a group like any other
+        found.append({"customer": customer, "amount": 1 + number % 7, "at": at})
     return found
 
 
@@ -43,9 +44,9 @@ def query(folder: Path, sql: str, sink: dict[str, Any], **more: Any) -> dict[str
     }
 
 
-def totals_after(count: int) -> dict[str, tuple[int, int]]:
+def totals_after(count: int) -> dict[str | None, tuple[int, int]]:
     """Return each customer's total and number of events after so many of them."""
-    found = defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    found = defaultdict[str | None, tuple[int, int]](lambda: (0, 0))
     for event in events()[:count]:
         total, n = found[event["customer"]]
         found[event["customer"]] = (total + event["amount"], n + 1)
@@ -54,12 +55,12 @@ def totals_after(count: int) -> dict[str, tuple[int, int]]:
 
 def check_topic(broker: Broker, topic: str) -> None:
     """Each key has its totals in order, once, up to the last one."""
-    found = defaultdict[str, list[tuple[int, int]]](list)
+    found = defaultdict[str | None, list[tuple[int, int]]](list)
     for record in asyncio.run(records(broker, topic)):
         row = json.loads(record.value or b"")
         assert json.loads(record.key or b"") == {"customer": row["customer"]}
         found[row["customer"]].append((row["n"], row["total"]))
-    sums = defaultdict[str, list[int]](lambda: [0])
+    sums = defaultdict[str | None, list[int]](lambda: [0])
     for event in events():
         sums[event["customer"]].append(sums[event["customer"]][-1] + event["amount"])
     for customer, rows in found.items():
