@@ -21,17 +21,17 @@ def _timed(events: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------------------------------------------------- UDFs
 
 
-@F.udf("string")
+@F.udf("string", useArrow=False)
 def _shouted(text: str | None) -> str | None:
     return None if text is None else f"{text.upper()}!"
 
 
-@F.udf("int")
+@F.udf("int", useArrow=False)
 def _tags_with(row: Any) -> int:
     return len([tag for tag in row["tags"] or () if tag == "x"]) + int(row["amount"])
 
 
-@F.udf("array<string>")
+@F.udf("array<string>", useArrow=False)
 def _halves(text: str | None) -> list[str]:
     return [] if text is None else [text[: len(text) // 2], text[len(text) // 2 :]]
 
@@ -46,7 +46,7 @@ def _lengths(texts: pd.Series) -> pd.Series:
     return texts.str.len().fillna(0).astype("int64")
 
 
-@F.udf("string")
+@F.udf("string", useArrow=False)
 def _any_word(text: str | None) -> str | None:
     return text
 
