@@ -157,8 +157,9 @@ def difference(wanted: Counter[str], found: Counter[str]) -> str:
 
 
 def _plain(reason: str) -> str:
-    """Return a host's reason without its name and the query's."""
-    return re.sub(r"^(\S+ refuses \S+: )?(query \S+: )?", "", reason)
+    """Return a host's reason without the names and ids of its query."""
+    ids = r"\[STREAM_FAILED\] Query \[id = \S+, runId = \S+\] terminated with exception: "
+    return re.sub(ids, "", re.sub(r"^(\S+ refuses \S+: )?(query \S+: )?", "", reason))
 
 
 def by_kind(verdicts: Sequence[Verdict]) -> list[tuple[object, ...]]:
