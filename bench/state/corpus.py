@@ -82,7 +82,8 @@ def _tables(verdicts: Sequence[Verdict]) -> tuple[str, str]:
 
 def _reasons(verdicts: Sequence[Verdict]) -> str:
     said = Counter((each.outcome, _short(each.reason)) for each in verdicts if each.reason)
-    return table(("outcome", "reason", "queries"), [(*each, count) for each, count in said.most_common()])
+    rows = [(*each, count) for each, count in said.most_common()]
+    return table(("outcome", "reason", "queries"), rows, text_columns=2)
 
 
 def _short(reason: str) -> str:

@@ -131,9 +131,8 @@ class Feed:
     def latest(self, start: int, wait_s: float = POLL_S, reader: object = "") -> int:
         """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if no run arrived in time.
 
-        A query that names its events in several places (a union, or a join of events with events) has a reader for
-        each. Spark asks one after the other, and a run may arrive in between. So all get the answer of the first one:
-        a micro-batch has the same runs in all places.
+        A join of events with events has two readers. Spark asks one after the other, and a run may arrive in between.
+        So all get the answer of the first one: a micro-batch has the same runs on both sides.
         """
         with self._changed:
             self._leader = self._leader or reader

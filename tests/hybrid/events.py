@@ -35,7 +35,8 @@ def runs(seed: int) -> list[list[Event]]:
         if number in _LATE_RUNS:
             run.insert(draw.randrange(RUN_EVENTS), _event(draw, -_LATE_S + draw.uniform(0, 60)))
         found.append(run)
-    found += [[_event(draw, 86_400.0 + number)] for number in range(LAST)]
+    # Conditions on other columns than the time are evaluated below a watermark: those on the amount admit these.
+    found += [[{**_event(draw, 86_400.0 + number), "amount": 5}] for number in range(LAST)]
     for seq, event in enumerate(event for run in found for event in run):
         event["id"] = f"e{seq:03}" if draw.random() < 0.9 else "e000"
     return found

@@ -181,8 +181,8 @@ class Site:
         for _ in range(REOPENED_MOST):
             try:
                 return await self.query.restart_home(self._home)
-            except QueryRefusedError as error:
-                if not is_busy(str(error)):
+            except (QueryRefusedError, TimeoutError) as error:
+                if not is_busy(str(error)) and not isinstance(error, TimeoutError):
                     raise
         return await self.query.restart_home(self._home)
 
@@ -194,8 +194,8 @@ class Site:
         """
         try:
             await self.query.move(self._home)
-        except QueryRefusedError as error:
-            if not is_busy(str(error)):
+        except (QueryRefusedError, TimeoutError) as error:
+            if not is_busy(str(error)) and not isinstance(error, TimeoutError):
                 raise
             await self.open()
 

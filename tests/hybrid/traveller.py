@@ -79,7 +79,7 @@ class Traveller(ABC):
         await self._mend()
 
     async def _on_a_vm(self) -> Connection | None:
-        """Return a VM on which the query can be opened; None if it was lost meanwhile."""
+        """Return a VM on which the query can be opened; None if it was lost meanwhile, or is too busy."""
         if self._is_lost:
             await self._forget_vm()
         vm = await self._places.vm()
@@ -87,7 +87,7 @@ class Traveller(ABC):
             self._seen = self._site.reopened
             try:
                 await self._query.attach(vm)
-            except LinkLost:
+            except (LinkLost, TimeoutError):
                 return None
             self._vm = vm
         return vm

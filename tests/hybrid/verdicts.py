@@ -118,14 +118,14 @@ class Jury:
             alone = await at_one_site(case, self._folder / case.name / "alone", events, self._places)
         except QueryRefusedError as error:
             return replace(found, outcome="refused", reason=_plain(str(error)))
-        except StuckError as error:
+        except (StuckError, TimeoutError) as error:
             return replace(found, reason=f"at home: {error}")
         found = replace(found, switch_class=alone.switch_class, rows=alone.rows.total())
         if alone.stays:
             return replace(found, outcome="stays home", reason=alone.stays)
         try:
             hybrid = await self._hybrid(case, events, draw, stateful=alone.stateful)
-        except (QueryRefusedError, StuckError) as error:
+        except (QueryRefusedError, StuckError, TimeoutError) as error:
             return replace(found, reason=f"in two places: {error}")
         found = replace(found, away=hybrid.away, moves=hybrid.moves, lost=hybrid.lost, judged=bool(case.oracle))
         wrong = difference(alone.rows, hybrid.rows) or await self._against_batch(case, events, alone)
@@ -182,8 +182,9 @@ def difference(wanted: Counter[str], found: Counter[str]) -> str:
 
 
 def _plain(reason: str) -> str:
-    """Return a host's reason without its name and the query's."""
-    return re.sub(r"^(\S+ refuses \S+: )?(query \S+: )?", "", reason)
+    """Return a host's reason without the names and ids of its query."""
+    ids = r"\[STREAM_FAILED\] Query \[id = \S+, runId = \S+\] terminated with exception: "
+    return re.sub(ids, "", re.sub(r"^(\S+ refuses \S+: )?(query \S+: )?", "", reason))
 
 
 def by_kind(verdicts: Sequence[Verdict]) -> list[tuple[object, ...]]:

@@ -21,19 +21,14 @@ def _timed(events: DataFrame) -> DataFrame:
 # ------------------------------------------------------------------------------------------------------------- UDFs
 
 
-@F.udf("string", useArrow=False)
-def _shouted(text: str | None) -> str | None:
-    return None if text is None else f"{text.upper()}!"
-
-
-@F.udf("int", useArrow=False)
-def _tags_with(row: Any) -> int:
+def _count_of(row: Any) -> int:
     return len([tag for tag in row["tags"] or () if tag == "x"]) + int(row["amount"])
 
 
-@F.udf("array<string>", useArrow=False)
-def _halves(text: str | None) -> list[str]:
-    return [] if text is None else [text[: len(text) // 2], text[len(text) // 2 :]]
+_shouted = F.udf(lambda text: None if text is None else f"{text.upper()}!", "string")
+_count = F.udf(lambda row: _count_of(row), "int")
+_halves = F.udf(lambda text: [text[: len(text) // 2], text[len(text) // 2 :]], "array<string>")
+_same = F.udf(lambda text: text, "string")
 
 
 @_pandas_udf("double")  # type: ignore[untyped-decorator]
@@ -46,17 +41,12 @@ def _lengths(texts: pd.Series) -> pd.Series:
     return texts.str.len().fillna(0).astype("int64")
 
 
-@F.udf("string", useArrow=False)
-def _any_word(text: str | None) -> str | None:
-    return text
-
-
 def python_udf(events: DataFrame) -> DataFrame:
     return events.select("id", _shouted("customer").alias("shouted"))
 
 
 def udf_of_a_whole_row(events: DataFrame) -> DataFrame:
-    return events.select("id", _tags_with(F.struct("*")).alias("n"))
+    return events.select("id", _count(F.struct("*")).alias("n"))
 
 
 def udf_in_a_filter(events: DataFrame) -> DataFrame:
@@ -86,7 +76,7 @@ def udf_above_a_window(events: DataFrame) -> DataFrame:
 
 
 def nondeterministic_udf(events: DataFrame) -> DataFrame:
-    return events.select("id", _any_word.asNondeterministic()("note").alias("word"))
+    return events.select("id", _same.asNondeterministic()("note").alias("word"))
 
 
 # ---------------------------------------------------------------------------------------------------------- windows
