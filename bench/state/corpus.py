@@ -28,6 +28,7 @@ COUNTS = (
     "queries",
     "identical",
     "of these equal to a batch",
+    "of these also in parts",
     "moves with state",
     "VMs lost",
     "stay at home",
@@ -82,6 +83,7 @@ def _tables(verdicts: Sequence[Verdict]) -> tuple[str, str]:
 
 def _reasons(verdicts: Sequence[Verdict]) -> str:
     said = Counter((each.outcome, _short(each.reason)) for each in verdicts if each.reason)
+    said.update(("not in parts", _short(each.undivided)) for each in verdicts if each.undivided)
     rows = [(*each, count) for each, count in said.most_common()]
     return table(("outcome", "reason", "queries"), rows, text_columns=2)
 

@@ -39,17 +39,17 @@ def test_some_events_come_too_late_and_the_last_ones_close_all_windows() -> None
 
 
 def test_the_counts_are_those_of_the_verdicts() -> None:
-    same = Verdict(name="a", kind="UDFs", outcome="identical", switch_class="keyed", moves=2, judged=True)
+    same = Verdict(name="a", kind="UDFs", outcome="identical", switch_class="keyed", moves=2, judged=True, part_moves=3)
     refused = Verdict(name="b", kind="UDFs", outcome="refused", reason="why")
     wrong = Verdict(name="c", kind="explode", outcome="wrong", switch_class="stateless", lost=1)
     found = by_kind([same, refused, wrong])
     assert found == [
-        ("UDFs", 2, 1, 1, 2, 0, 0, 1, 0),
-        ("explode", 1, 0, 0, 0, 1, 0, 0, 1),
-        ("all", 3, 1, 1, 2, 1, 0, 1, 1),
+        ("UDFs", 2, 1, 1, 1, 2, 0, 0, 1, 0),
+        ("explode", 1, 0, 0, 0, 0, 1, 0, 0, 1),
+        ("all", 3, 1, 1, 1, 2, 1, 0, 1, 1),
     ]
     assert by_class([same, refused, wrong]) == [
-        ("stateless", 1, 0, 0, 0, 1, 0, 0, 1),
-        ("keyed", 1, 1, 1, 2, 0, 0, 0, 0),
-        ("whole", 0, 0, 0, 0, 0, 0, 0, 0),
+        ("stateless", 1, 0, 0, 0, 0, 1, 0, 0, 1),
+        ("keyed", 1, 1, 1, 1, 2, 0, 0, 0, 0),
+        ("whole", 0, 0, 0, 0, 0, 0, 0, 0, 0),
     ]

@@ -208,6 +208,7 @@ def _counts(title: str, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
         len(verdicts),
         outcomes["identical"],
         sum(each.judged for each in verdicts),
+        sum(each.part_moves is not None for each in verdicts),
         sum(each.moves for each in verdicts),
         sum(each.lost for each in verdicts),
         outcomes["stays home"],
