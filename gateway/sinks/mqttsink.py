@@ -28,7 +28,6 @@ _PACKET_HEAD_BYTES: Final = 64
 class MqttSink:
     """One message per result row, as JSON; see ``Sink``.
 
-    The user property ``spillway-id`` is ``<owner>-<first seq>-<last seq>-<row>``, the row counted from 0 in the
     The user property ``spillway-id`` is ``<owner>-<first seq>-<last seq>-<row>``, with rows counted from 0 in the
     results of that run. A run counts as delivered once the broker has acknowledged all its rows; an incomplete one is
     sent again as a whole.
