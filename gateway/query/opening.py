@@ -29,6 +29,7 @@ from infra.messages import (
     Completed,
     Credit,
     IsolatingMessage,
+    KeyPart,
     OpenQuery,
     QueryFailed,
     QueryPlan,
@@ -151,6 +152,10 @@ class Opener:
         spark: the private Spark; it says where the state of stateful queries is.
         clock: time, for the audit log.
         on_failed: called with (lane, reason) when the query fails on a host before it has a lane.
+
+    Attributes:
+        definition: with which the query is opened.
+        tables: the versions of the static tables that it reads, on all hosts.
     """
 
     def __init__(
@@ -188,16 +193,18 @@ class Opener:
         whole, part = self.definition, self.definition.part
         if part is None:
             return (self,)
-        replaced = msgspec.structs.replace
-        return tuple(
-            self.of(replaced(whole, query=part_name(whole.query, index), part=replaced(part, index=index)))
-            for index in range(part.parts)
-        )
+        return tuple(self._of_part(whole, msgspec.structs.replace(part, index=index)) for index in range(part.parts))
+
+    def _of_part(self, whole: OpenQuery, part: KeyPart) -> Opener:
+        other = copy(self)  # with the same versions of the tables
+        name = part_name(whole.query, part.index)
+        other.definition = msgspec.structs.replace(whole, query=name, part=part)
+        return other
 
     def define(self, definition: OpenQuery) -> None:
         """Open it with this definition from now on, and with the tables that it declares."""
         self.definition = definition
-        self._tables = TableVersions(definition.query, definition.tables)
+        self.tables = TableVersions(definition.query, definition.tables)
 
     async def open_at(
         self, connection: Connection, identity: Identity, *, copied_to: str = "", batch_ends: tuple[int, ...] = ()
@@ -221,7 +228,7 @@ class Opener:
         message = msgspec.structs.replace(
             self.definition,
             epoch=identity.epoch,
-            tables=await self._tables.at(connection),
+            tables=await self.tables.at(connection),
             code_hash=identity.code_hash,
             max_batch_runs=self._batch_runs_most,
             checkpoint_dir=self._folder_for(checkpoints(self._folder, identity)) if home else copied_to,
@@ -265,7 +272,7 @@ class Opener:
         try:
             return await connection.open_query(message, listener, _OPEN_DEADLINE_S)
         except QueryRefusedError:
-            self._tables.forget(connection)
+            self.tables.forget(connection)
             raise
 
     def _allow(self, opening: Opening, vm: str, epoch: int) -> None:
@@ -299,7 +306,7 @@ class Opener:
             code_hash = await run_to_end(lambda: query_hash(self.definition))
         message = msgspec.structs.replace(
             self.definition,
-            tables=await self._tables.at(connection),
+            tables=await self.tables.at(connection),
             code_hash=code_hash,
             max_batch_runs=self._batch_runs_most,
             checkpoint_dir=self._folder_for(folder)

@@ -6,14 +6,18 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from gateway.config.models import SparkConfig
 from gateway.query.flow.pipeline import Division
+from gateway.query.opening import Opener
 from infra.messages import HEARTBEAT, Poison, RunMessage
 from tests.query.pipeline_site import Query
-from tests.support.gateway_doubles import INPUT, FakeHost
+from tests.support.gateway_doubles import INPUT, FakeHost, ManualClock
+from tests.support.query_site import Site
 from tests.support.waiting import until
 
 PARTS = 3
@@ -114,3 +118,21 @@ async def test_a_bad_row_of_a_part_is_the_dead_letter_of_its_own_event(tmp_path:
     assert letter["seq"] == ids[2]
     assert HEARTBEAT not in json.dumps(letter)
     assert sorted([*query.ids(), ids[2]]) == list(range(30))
+
+
+async def test_all_parts_read_the_same_version_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("1,one\n")
+    (tmp_path / "in.jsonl").touch()
+    said: dict[str, Any] = {
+        "switching": {"mode": "keys", "key": "id", "parts": PARTS},
+        "tables": {"names": {"path": "names.csv", "format": "csv", "schema": "id BIGINT, name STRING"}},
+    }
+    config = Site(tmp_path).config(**said).queries["q"]
+    opener = Opener("q", config, tmp_path, "", SparkConfig(), ManualClock(), lambda *_: None)
+    assert [part.definition.query for part in opener.parts] == [f"q~{index}" for index in range(PARTS)]
+    host, found = FakeHost("home"), set()
+    for part in opener.parts:
+        found.add(await part.tables.at(host.connection))
+        (tmp_path / "names.csv").write_text("1,changed meanwhile\n")
+    assert len(found) == 1
+    await host.connection.close("done")
