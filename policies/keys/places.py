@@ -73,8 +73,10 @@ class PartPlaces:
         # A part without any event counts a little, so that such parts are spread, too.
         load = np.maximum(self._load, 1e-3)
         lane_of = self._placed(places, names, load, capacity)
-        for move in balance(load, lane_of, capacity, _TERMS).moves:
-            lane_of[move.group] = move.target
+        # A part moves once in a balance. The next one may improve more; each lowers imbScore, so they end.
+        while moves := balance(load, lane_of, capacity, _TERMS).moves:
+            for move in moves:
+                lane_of[move.group] = move.target
         return tuple(names[lane] for lane in lane_of)
 
     def _placed(self, places: Sequence[str], names: Sequence[str], load: Array, capacity: Array) -> IntArray:
