@@ -17,7 +17,6 @@ REORDER = CORE + "exchange.reorder"
 ROUTING = CORE + "exchange.routing"
 RUNS = CORE + "exchange.runs"
 SHARES = CORE + "exchange.shares"
-ENTRY = CORE + "exchange.entry"
 FLEET = "policies.vms.fleet"
 ROUTES = CORE + "decide.routes"
 STARTS = CORE + "decide.starts"
@@ -138,9 +137,9 @@ MISTAKES = (
     ),
     Mistake(
         "a run ends one seq too early",
-        ENTRY,
-        "return self.last_seq - self.first_seq + 1",
-        "return self.last_seq - self.first_seq",
+        RUNS,
+        "at_seq = entry.last_seq + 1",
+        "at_seq = entry.last_seq",
         check="worlds",
         after=1,
     ),
