@@ -136,3 +136,12 @@ def _value(value: Any) -> str | int | bool:
 def kind_of(value: Any) -> str:
     """Return the name of a JVM object's class, without its package."""
     return str(value.getClass().getSimpleName())
+
+
+def conjuncts(condition: Any) -> Iterator[Any]:
+    """Yield the conditions of which a condition is made, all of which must be true."""
+    if kind_of(condition) == "And":
+        yield from conjuncts(condition.left())
+        yield from conjuncts(condition.right())
+    else:
+        yield condition

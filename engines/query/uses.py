@@ -7,13 +7,13 @@ rename. Whatever is not known to leave values alone counts as reading them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from engines.query.conditions import early_form, kind_of, scala_items
+from engines.query.conditions import conjuncts, early_form, kind_of, scala_items
 from engines.query.nodes import PlanNode
 from infra.messages import ColumnUse, Predicate
 
@@ -121,7 +121,7 @@ class _Trace:
 
     def _filter(self, node: PlanNode) -> None:
         on_events = node.children[0].reads_events
-        for condition in _conjuncts(node.jvm.condition()):
+        for condition in conjuncts(node.jvm.condition()):
             if on_events and early_form(condition, self._schema) in self._met:
                 continue
             self._evaluated(condition, condition)
@@ -169,14 +169,6 @@ class _Trace:
 
     def _use(self, column: str) -> _Use:
         return self.uses.setdefault(column, _Use())
-
-
-def _conjuncts(condition: Any) -> Iterator[Any]:
-    if kind_of(condition) == "And":
-        yield from _conjuncts(condition.left())
-        yield from _conjuncts(condition.right())
-    else:
-        yield condition
 
 
 def _id(attribute: Any) -> int:

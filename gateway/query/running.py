@@ -155,7 +155,8 @@ class RunningQuery(PlacedQuery):
     ) -> None:
         self._opened_as = tuple(part.definition.query for part in opener.parts)
         self._ats = tuple(hosts) if len(hosts) == len(self._opened_as) else (hosts[0],) * len(self._opened_as)
-        self._identity, self._only_finishes = identity, only_finish
+        # An old definition may be divided otherwise than the present one.
+        self._identity, self._only_finishes, self._parts = identity, only_finish, len(self._opened_as)
         self._error = None
         self._memory = self._memory.renewed()
         async with AsyncExitStack() as undo:
@@ -215,7 +216,7 @@ class RunningQuery(PlacedQuery):
             tuple(host.name for host in self._ats),
             resume_seqs,
             (*ends, *resume_seqs),
-            self._part_places.arrived,
+            self._part_places.arrived if self._places_parts else lambda _: None,
         )
 
     def _make_pipeline(self, log: RunLog, sink: Sink, division: Division | None) -> Pipeline:

@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from gateway.hosts.connection import Connection
 from gateway.query.moving.batchends import BatchEnds
 from gateway.query.moving.placed import PlacedQuery
@@ -45,3 +47,22 @@ async def test_the_ends_that_the_vm_has_not_repeated_stay(tmp_path: Path) -> Non
     query = ReturningQuery(tmp_path)
     await query.move(cast("Any", SimpleNamespace(name=HOME)))
     assert query.opened_with == (18,)
+
+
+@pytest.mark.parametrize("movers", [1, 3])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_old_definition_may_be_divided_otherwise(tmp_path: Path, movers: int, parts: int) -> None:
+    query = ReturningQuery(tmp_path)
+    kept: list[int] = []
+    query.pipeline = cast(
+        "Any", SimpleNamespace(keep_from=lambda part, _: kept.append(part), note_batches=lambda _: None)
+    )
+    followed: list[dict[str, float]] = []
+    mover = SimpleNamespace(place=HOME, vms={}, home_seq=7, follow=followed.append)
+    query.movers, query._parts = (cast("Any", mover),) * movers, parts  # noqa: SLF001 - the definition that is open
+    query._ats = (cast("Any", SimpleNamespace(name=HOME)),) * parts  # noqa: SLF001
+    query._part_places = PartPlaces(movers)  # noqa: SLF001
+    query._keep_runs()  # noqa: SLF001
+    query.set_shares({HOME: 1.0})
+    assert kept == []
+    assert followed == [{HOME: 1.0}] * (movers if movers == parts else 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from engines.query.conditions import early_form, kind_of, scala_items
+from engines.query.conditions import conjuncts, early_form, kind_of, scala_items
 from infra.messages import Predicate
 
 
@@ -66,13 +66,5 @@ def conditions_below(plan: Any) -> Iterator[Any]:
     """Yield the conditions of the filters below an operator, each of which must be true."""
     for child in scala_items(plan.children()):
         if kind_of(child) == "Filter":
-            yield from _conjuncts(child.condition())
+            yield from conjuncts(child.condition())
         yield from conditions_below(child)
-
-
-def _conjuncts(condition: Any) -> Iterator[Any]:
-    if kind_of(condition) == "And":
-        yield from _conjuncts(condition.left())
-        yield from _conjuncts(condition.right())
-    else:
-        yield condition

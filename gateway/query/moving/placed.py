@@ -86,8 +86,8 @@ class PlacedQuery(QueryState):
 
     def _keep_runs(self) -> None:
         """Keep what the query needs if it must continue at home: its runs, and the limits of its micro-batches."""
-        for part, mover in enumerate(self.movers):
-            if self._ats[part].name != HOME:
+        for part, (mover, host) in enumerate(zip(self.movers, self._ats, strict=False)):
+            if host.name != HOME:
                 self.pipeline.keep_from(part, mover.home_seq)
         self.pipeline.note_batches(self._batch_ends.append)
 
@@ -139,7 +139,7 @@ class PlacedQuery(QueryState):
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on, also after the next start."""
         self._shares = dict(shares)
-        if self.divided:
+        if self._places_parts:
             self._place_parts()
         else:
             self.movers[0].follow(shares)
@@ -164,6 +164,11 @@ class PlacedQuery(QueryState):
         opening = await self._opener.open_at(connection, self._identity)
         dispatcher = self.pipeline.parts[0]
         dispatcher.add_lane(opening.lane(dispatcher, self._clock))
+
+    @property
+    def _places_parts(self) -> bool:
+        """Whether the parts of the present definition are open, or will be."""
+        return len(self.movers) == self._parts > 1
 
     def _place_parts(self) -> None:
         """Let each part go where the scheduler's shares want it."""
@@ -261,7 +266,7 @@ class PlacedQuery(QueryState):
         may_move = self.stateful and set(self.places) == {HOME}
         pause_s = max(mover.pause_expected_s for mover in self.movers)
         self._profiler.moving(self.name, pause_s if may_move else 0.0, self._part_places.heaviest)
-        if self.divided:
+        if self._places_parts:
             self._part_places.end_slot()
             self._place_parts()
 
