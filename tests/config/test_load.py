@@ -86,6 +86,14 @@ def test_a_mistake_is_answered_with_line_and_remedy(
     assert says in found[0][2]
 
 
+def test_late_rows_of_a_divided_query_are_only_dropped(write: Write) -> None:
+    late = "event_time: {column: sent, lateness: 10s, late: dead-letters}"
+    found = problems(write((QOS, f"{QOS}\n    {late}\n    switching: {{mode: keys, key: body}}")))
+    assert [(key, "is not possible with mode keys" in what) for _, key, what in found] == [
+        ("queries.first.event_time.late", True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("extra", "key", "says"),
     [
@@ -93,6 +101,10 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("switching: {send_above: 2.5s}", "switching.start_vm_above", "must be above send_above"),
         ("switching: {keep_vm_above: 2.1s}", "switching.keep_vm_above", "must not be above send_above"),
         ("switching: {mode: selections}", "switching.mode", "available now: auto, data, keys, query, off"),
+        ("switching: {mode: keys}", "switching.key", "is missing: write one of id, "),
+        ("switching: {mode: keys, key: bdy}", "switching.key", "is 'bdy', which is no column of the schema"),
+        ("switching: {mode: keys, key: body, parts: 1}", "switching.parts", "2"),
+        ("switching: {key: body}", "switching.key", "is for mode keys only"),
         ("switching: {share: 0.1}", "switching.share", "%"),
         ("switching: {share: 110%}", "switching.share", "more than 100%"),
         ("payload: {compress: gzipp}", "payload.compress", "none, auto"),
