@@ -25,7 +25,8 @@ class KeyPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a keyed query: it gets the events of some of its keys, and has a name and a state of its own.
 
     Every run reaches every part, as a micro-batch of its own. A part without the newest event that meets the query's
-    conditions gets a copy of it, marked in the column `HEARTBEAT`: so the watermarks of all parts are those of the undivided query.
+    conditions gets a copy of it, marked in the column `HEARTBEAT`: so the watermarks of all parts are those of the
+    undivided query.
 
     Attributes:
         key: the column by whose values the events are divided.
