@@ -16,7 +16,7 @@ from engines.spark.classarchive import use_options
 from engines.spark.scratch import remove_own
 from engines.spark.workerpython import quick_python
 from tests.connectors.kafka_broker import Broker
-from tests.faults.figures import FULL, MOST, Figures, Scale
+from tests.faults.figures import FULL, KEPT, MOST, Figures, Scale
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
@@ -79,12 +79,9 @@ def scale() -> Scale:
 
 
 @pytest.fixture(scope="session")
-def figures() -> Iterator[Figures]:
-    """What the fault tests and those of the WAN measure; stored when a run ends that injected each fault in full."""
-    found = Figures(judge_times=FULL)
-    yield found
-    if FULL and MOST is None:
-        found.keep()
+def figures() -> Figures:
+    """What the fault tests and those of the WAN measure; stored by a run that injects each fault in full."""
+    return Figures(judge_times=FULL, kept=KEPT if FULL and MOST is None else None)
 
 
 @pytest.fixture(scope="session")

@@ -145,14 +145,21 @@ class Figures:
 
     Args:
         judge_times: whether figures that other work can spoil must meet their goals.
+        kept: a file for the rows, each stored as soon as it is measured, in place of earlier rows of the same fault.
         calibrate: returns how slow the machine is now.
         today: returns the day.
     """
 
     def __init__(
-        self, *, judge_times: bool, calibrate: Callable[[], float] = slowness, today: Callable[[], str] = utc_day
+        self,
+        *,
+        judge_times: bool,
+        kept: Path | None = None,
+        calibrate: Callable[[], float] = slowness,
+        today: Callable[[], str] = utc_day,
     ) -> None:
         self.rows: list[Figure] = []
+        self._kept = kept
         self._judge_times = judge_times
         self._calibrate = calibrate
         self._today = today
@@ -169,6 +176,7 @@ class Figures:
         row = Figure(fault, times, outcome, measures, slow, page, self._today())
         print(row.line)
         self.rows.append(row)
+        self._keep(row)
         missed = row.missed(times_too=self._judge_times)
         assert not missed, f"{fault}: " + "; ".join(
             f"measured {each.found}, the goal is {each.wanted}, on a machine {row.slow:.2f} times as slow"
@@ -182,14 +190,13 @@ class Figures:
         slow, self._slow = self._slow, []
         return max(1.0, median(slow) if slow else 1.0)
 
-    def keep(self) -> None:
-        """Merge this run's rows into those of earlier runs in build/, which they replace."""
-        if not self.rows:
+    def _keep(self, row: Figure) -> None:
+        if self._kept is None:
             return
-        old = json.loads(KEPT.read_text()) if KEPT.exists() else []
-        rows = {row["fault"]: row for row in old} | {row.fault: asdict(row) for row in self.rows}
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps(list(rows.values()), indent=1))
+        old = json.loads(self._kept.read_text()) if self._kept.exists() else []
+        rows = {each["fault"]: each for each in old} | {row.fault: asdict(row)}
+        self._kept.parent.mkdir(exist_ok=True)
+        self._kept.write_text(json.dumps(list(rows.values()), indent=1))
 
 
 def write_pages() -> None:

@@ -19,8 +19,8 @@ OLD = """
 RESENT = Measure("runs re-sent", 35, 100, at_least=True)
 
 
-def figures(slow: float = 1.0, *, judge_times: bool = True) -> Figures:
-    return Figures(judge_times=judge_times, calibrate=lambda: slow, today=lambda: "2026-01-02")
+def figures(slow: float = 1.0, *, judge_times: bool = True, kept: Path | None = None) -> Figures:
+    return Figures(judge_times=judge_times, kept=kept, calibrate=lambda: slow, today=lambda: "2026-01-02")
 
 
 def test_a_missed_goal_fails_with_figure_and_goal_and_is_kept_all_the_same() -> None:
@@ -77,10 +77,9 @@ def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monke
     page = tmp_path / "page.md"
     page.write_text(f"before\n<!-- figures: make faults -->\n{OLD}\n<!-- end of figures -->\nafter\n")
     for number in (50, 120, 110):
-        run = figures()
+        run = figures(kept=module.KEPT)
         run.add("worker", Measure("runs", number, 20, at_least=True), times=1000, outcome="fine", page="page.md")
         run.add(f"other {number > 100}", times=1, outcome="fine", page="page.md")
-        run.keep()
     module.write_pages()
     assert page.read_text().splitlines() == [
         "before",
@@ -96,4 +95,7 @@ def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monke
         "<!-- end of figures -->",
         "after",
     ]
+    with pytest.raises(AssertionError):
+        figures(kept=module.KEPT).add("worker", Measure("runs", 19, 20, at_least=True), times=2, outcome="fine")
+    assert '"times": 2' in module.KEPT.read_text()  # a run that fails or is ended keeps what it measured
     assert Figure.kept({"fault": "f", "times": 1, "outcome": "o", "measures": []}) == Figure("f", 1, "o")
