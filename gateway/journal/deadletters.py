@@ -266,6 +266,31 @@ class DeadLetterFile:
             reached("deadletters.replay.after")
             return moved
 
+    def drop(self, before_seq: int) -> int:
+        """Delete all letters; those of the same records and events are not added again.
+
+        Args:
+            before_seq: events before it are committed and will not fail again.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            OSError: they may have been deleted or not; call it again.
+        """
+        with self._lock:
+            self._mend()
+            if not self.count:
+                return 0
+            self._seqs = IntervalSet((max(first, before_seq), last) for first, last in self._seqs if last >= before_seq)
+            earlier = _Earlier(self._last_record, self._last_replayed, list(self._seqs), self._next_replay)
+            write_atomically(self._state_path, msgspec.json.encode(earlier))
+            reached("deadletters.drop.noted")
+            self._path.unlink(missing_ok=True)
+            dropped, self._size_bytes, self.count = self.count, 0, 0
+            sync_folder(self._path.parent)
+            return dropped
+
     @property
     def _state_path(self) -> Path:
         return self._path.with_suffix(".state.json")

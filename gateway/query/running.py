@@ -314,6 +314,14 @@ class RunningQuery(PlacedQuery):
         finally:
             self.read_on()
 
+    async def drop_dead_letters(self) -> int:
+        """Delete the dead letters; return how many.
+
+        Raises:
+            OSError: the disk fails; call it again.
+        """
+        return await self._letters.drop(self.pipeline.committed_before if self._started else 0)
+
     def _replayed_by(self) -> WithReplays:
         if not self._started or not self._reads_on:
             raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")

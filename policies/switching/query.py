@@ -88,12 +88,17 @@ class SwitchedQuery:
         self.sent_bytes = 0
 
     @property
-    def why_home(self) -> str:
-        """Return why this query never goes to the cloud; empty if it may."""
+    def why_never(self) -> str:
+        """Return why this query may not go to the cloud, whatever an operator says; empty if it may."""
         if self.settings.mode == "off":
             return "switching is off"
-        if not self.switchable:
-            return self.reason
+        return "" if self.switchable else self.reason
+
+    @property
+    def why_home(self) -> str:
+        """Return why this query never goes to the cloud; empty if it may."""
+        if self.why_never:
+            return self.why_never
         if self.pin is not None and self.pin.share == 0:
             return self.pin.why
         return self.unpaid or self._no_vm_takes_it
