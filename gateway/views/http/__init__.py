@@ -1,1 +1,1 @@
-"""The HTTP API and the live page of a running gateway."""
+"""The HTTP API of a running gateway."""

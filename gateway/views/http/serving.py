@@ -1,4 +1,4 @@
-"""The HTTP server of a running gateway: the API, its older paths, the live page, and whether it is ready."""
+"""The HTTP server of a running gateway: the API, its older paths, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, token_path
-from gateway.views.http.assets import asset_routes
 from gateway.views.http.audit import Audit
 from gateway.views.http.handling import Handler, as_problems, handler_of
 from gateway.views.http.openapi import describe
@@ -70,7 +69,7 @@ class Served(NamedTuple):
         replay: feeds a query's dead letters back into it, and returns how many; raises KeyError: the query does not
             exist; ReplayRefusedError: not now; OSError: the disk fails.
         operations: the API.
-        history: for the live page.
+        history: the moments of the last 24 hours.
         state_dir: where the token and the audit lines are.
         clock: time.
     """
@@ -105,7 +104,6 @@ async def serve_api(served: Served, config: ApiConfig) -> AsyncIterator[None]:
     app.add_routes(_older_actions(served, token, audit))
     app.add_routes(_api(served.operations, token, audit))
     app.add_routes([web.get("/api/v1/history", streams.recall), web.get("/api/v1/stream", streams.stream)])
-    app.add_routes(asset_routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_WITHIN_S)
     await runner.setup()
     try:
