@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from engines.query.sqltext import ddl_tokens, sql_tokens
 from infra.messages import APPEND, OpenQuery
 
@@ -27,7 +29,7 @@ class CodeError(Exception):
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of a query's definition: SQL or function, sources, schema, event time, output, tables.
+    """Return the hash of a query's definition: SQL or function, code, schema, event time, streams, output, tables.
 
     Of a table its declaration counts: neither its content nor where its files are. If it is divided, the key and the
     number of parts count, too: all parts have the same hash.
@@ -63,6 +65,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     if (event_time := query.event_time) is not None:
         # Without one the hash is that of earlier versions, whose state stays valid.
         _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
+    for stream in query.streams:
+        _add(digest, b"stream" + msgspec.json.encode(stream))
     if query.part is not None:
         _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
     if query.output != APPEND:

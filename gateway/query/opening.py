@@ -132,6 +132,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         sql=config.sql or "",
         function=config.function or "",
         event_time=config.watermark,
+        streams=config.streams,
         output=config.output.wanted,
         keep_late=config.keeps_late,
         code_path=code_path if config.function else "",

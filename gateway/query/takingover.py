@@ -22,7 +22,7 @@ from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
 from gateway.query.looking import SourcePlace
 from gateway.query.opening import Opener
-from gateway.sources.marks import KafkaMark, described
+from gateway.sources.marks import KafkaMark, StreamsMark, described
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.messages import OpenQuery
@@ -266,4 +266,6 @@ async def settle_source(
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))
     text = "query %s: its state is from %s, and the source is now %s (%s): all that was read is in the sink, and %s"
     where = "it begins where start says" if isinstance(look.mark, KafkaMark) else "it is read from its start"
+    if isinstance(look.mark, StreamsMark):
+        where = "of several sources those that are others now are read from their start"
     _LOG.warning(text, name, old, new, look.changed, f"{where}, as seq {log.next_seq}")
