@@ -246,9 +246,20 @@ class QueryConfig(Checked):
         return KeyPart(key=self.switching.key or "", index=0, parts=self.switching.parts)
 
     @property
+    def event_times(self) -> dict[str, EventTimeConfig]:
+        """Return the event time of each stream that has one; that of the only source has an empty name."""
+        said = {name: stream.event_time for name, stream in self.sources.items()} or {"": self.event_time}
+        return {name: event_time for name, event_time in said.items() if event_time is not None}
+
+    @property
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
         return None if self.event_time is None else self.event_time.watermark
+
+    @property
+    def refreshed(self) -> dict[str, float]:
+        """Return how often (s) to look for new content of those of its tables for which the config says it."""
+        return {name: table.refresh_s for name, table in self.tables.items() if table.refresh_s is not None}
 
     @property
     def keeps_late(self) -> bool:

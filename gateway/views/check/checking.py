@@ -26,6 +26,7 @@ from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
+from gateway.query.tablerefresh import why_no_refresh
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
@@ -90,7 +91,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
                     understood.plan,
                     understood.input_schema,
                     understood.result_schema,
-                    refusal or why_no_tables_there(spark.master, spec.tables),
+                    refusal
+                    or why_no_tables_there(spark.master, spec.tables)
+                    or why_no_refresh(query.refreshed, stateful=understood.plan.stateful),
                     files,
                     tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
                 )
@@ -150,14 +153,15 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "thresholds", thresholds_text(query.thresholds)
     if plan.stateful:
         yield "output", output_text(query.output.wanted)
-    if query.event_time is not None:
-        yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
+    for stream, event_time in query.event_times.items():
+        yield f"event time {stream}".strip(), event_time_text(event_time, stateful=plan.stateful)
     yield "order", order_text(query)
     if spark.checkpoints is not None and plan.stateful:
         yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
     for table, rows, file_bytes, packed_bytes in found.tables:
         sent = "" if away else f", {units.SIZE.format(packed_bytes)} to each host in clear"
-        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}"
+        again = f", new content is looked for every {min(query.refreshed.values()):g} s" if query.refreshed else ""
+        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}{again}"
     if found.files and not is_local(spark.master):
         yield "files", files_text(found.files, spark.master)
     if found.results is not None:
