@@ -35,7 +35,7 @@ from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.tablerefresh import TableRefresh, why_no_refresh
-from gateway.query.takingover import TakeOver, settle_source
+from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
@@ -183,10 +183,9 @@ class RunningQuery(PlacedQuery):
         schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
-        # The log forgets only what is committed. A new sink does not have it, and would wait for it.
-        sink.continue_at(log.head.next_seq)
         resume_seqs = tuple(opening.ready.resume_seq for opening in openings)
         resume_seq = min(resume_seqs) if self.stateful else None
+        continue_in(self.name, sink, log, resume_seq)
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
         planned_ends = tuple(opening.ready.resume_end_seq for opening in openings)
