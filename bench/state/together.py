@@ -39,7 +39,7 @@ CLOUD = {
     "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
     "emulate_link": {"delay": "35ms", "rate": "50Mbit/s"},
 }
-MEANS = re.compile(r"^(?:.* INFO )?(\w+): (\{.*?\}) events by lane.* mean latency ([\d.]+) s", re.MULTILINE)
+MEANS = re.compile(r"^(?:.* INFO )?(mail|posts)-\S+: (\{.*?\}) events by lane.* mean latency ([\d.]+) s", re.MULTILINE)
 MODES: Mapping[str, Mapping[str, Any]] = {"private only": {"max_vms": 0}, "with a VM": CLOUD}
 
 
@@ -80,7 +80,7 @@ class Together:
         alone = posts("alone", self.posts[:POSTS])
         record, _ = play(alone, self.folder / "alone-posts", self.folder / "state")
         found = {"posts": POSTS / took_s(record)}
-        gateway = self._gateway("alone-mail", {"mail": self._mail("alone-mail", None)}, {"max_vms": 0})
+        gateway = self._gateway("alone", {"mail-alone": self._mail("alone", None)}, {"max_vms": 0})
         gateway.run_until_drained()
         return found | {"mail": MAILS / took_s(read_record(gateway.report))}
 
@@ -89,9 +89,10 @@ class Together:
         name = mode.replace(" ", "-")
         events = self.posts[: int(WHOLE_S * served_per_s["posts"])]
         loops = max(1, round(WHOLE_S * served_per_s["mail"] / MAILS))
+        # The queries of each mode have state of their own.
         queries = {
-            "mail": self._mail(name, served_per_s["mail"], loops),
-            "posts": self._posts(name, events, served_per_s["posts"]),
+            f"mail-{name}": self._mail(name, served_per_s["mail"], loops),
+            f"posts-{name}": self._posts(name, events, served_per_s["posts"]),
         }
         gateway = self._gateway(name, queries, MODES[mode])
         gateway.start("--until-drained")
@@ -103,7 +104,7 @@ class Together:
             counts,
             {query: 1 - lanes.get("home", 0) / counts[query] for query, (lanes, _) in found.items()},
             read_record(gateway.report).totals.vms.usd,
-            self._is_right(gateway, events, loops),
+            self._is_right(gateway, name, events, loops),
         )
 
     def _gateway(self, name: str, queries: Mapping[str, Any], cloud: Mapping[str, Any]) -> Gateway:
@@ -118,19 +119,19 @@ class Together:
         source: dict[str, Any] = {"type": "file", "path": str(folder / "mail.jsonl")}
         if rate_per_s is not None:
             source["replay"] = {"profile": list(_steps(rate_per_s)), "loops": loops, "id": "message_id"}
-        return _query(folder / "out" / "mail", source, schema=SCHEMA_DDL, sql=EMAIL_SQL)
+        return _query(folder / "out" / f"mail-{name}", source, schema=SCHEMA_DDL, sql=EMAIL_SQL)
 
     def _posts(self, name: str, events: Sequence[msgspec.Struct], rate_per_s: float) -> dict[str, Any]:
         folder = self.folder / name
         (folder / "posts.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(events))
         source = {"type": "file", "path": str(folder / "posts.jsonl"), "replay": {"profile": list(_steps(rate_per_s))}}
         function = "engines.snb.activeposts:active_posts"
-        return _query(folder / "out" / "posts", source, schema=snb.SCHEMA_DDL, function=function)
+        return _query(folder / "out" / f"posts-{name}", source, schema=snb.SCHEMA_DDL, function=function)
 
-    def _is_right(self, gateway: Gateway, events: Sequence[msgspec.Struct], loops: int) -> bool:
+    def _is_right(self, gateway: Gateway, name: str, events: Sequence[msgspec.Struct], loops: int) -> bool:
         workload = posts("posts", events)
-        right = is_equal(workload, gateway.rows("posts"), list(workload.oracle(events)))
-        return right and _bodies(gateway.rows("mail")) == _times(_bodies(_answers(self.mails)), loops)
+        right = is_equal(workload, gateway.rows(f"posts-{name}"), list(workload.oracle(events)))
+        return right and _bodies(gateway.rows(f"mail-{name}")) == _times(_bodies(_answers(self.mails)), loops)
 
 
 def _said(gateway: Gateway) -> dict[str, tuple[dict[str, int], float]]:
