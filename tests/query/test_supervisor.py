@@ -184,8 +184,8 @@ async def test_a_query_moves_when_it_is_due(site: Site) -> None:
 
 
 async def test_a_query_is_opened_again_with_the_new_content_of_its_tables_and_that_is_no_failure(site: Site) -> None:
-    await site.state("a", "running")
     site.a.renewal_due = True
+    await site.state("a", "running")
     await until(lambda: site.a.said == ["open", "renew", "open"])
     assert (await site.state("a", "running")).failures == 0
     assert site.b.said == ["open"]
