@@ -21,7 +21,7 @@ from engines.query.nodes import watermarks
 from engines.query.outputs.modes import as_emitted, why_refused
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
 from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
-from engines.query.parts.timely import optimised, why_watermarks_differ
+from engines.query.parts.timely import optimised, untimed, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.query.streams.views import event_times, over_streams, with_watermark
@@ -137,12 +137,14 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     if found.stateful and own:
         found = plan.with_watermarks(found, _own_event_times(base, columns, build), input_schema)
     watermark = spec.event_time if found.stateful else None
+    undivided = over_streams(_with_watermark(users, watermark), spec.streams, timed=found.stateful)
+    build = undivided
     if spec.part is not None:
-        _check_part(base, spec, spec.part, columns, found, _with_watermark(build, watermark))
-        build = without_heartbeats(build, watermark)
-    build = (
-        over_streams(users, spec.streams, timed=found.stateful) if spec.streams else _with_watermark(build, watermark)
-    )
+        _check_part(base, spec, spec.part, columns, found, undivided)
+        if spec.streams:
+            build = over_streams(users, spec.streams, timed=True, marked=True)
+        else:
+            build = _with_watermark(without_heartbeats(users, watermark), watermark)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
@@ -183,8 +185,12 @@ def _why_other_watermarks(
         events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
         frame = _built(spec, undivided, events, columns.names)
         passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
-        return why_own_watermark(passed, spec.event_time) or why_watermarks_differ(
-            optimised(frame), found.predicates, schemas.arrow_of(columns)
+        plan_there, schema = optimised(frame), schemas.arrow_of(columns)
+        timed = [stream.name for stream in spec.streams if stream.event_time is not None]
+        if spec.streams and untimed(plan_there, timed, schema):
+            passed += 1
+        return why_own_watermark(passed, timed=bool(event_times(spec))) or why_watermarks_differ(
+            plan_there, found.predicates, schema
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -252,6 +252,14 @@ class QueryConfig(Checked):
         return {name: event_time for name, event_time in said.items() if event_time is not None}
 
     @property
+    def time_columns(self) -> dict[str, str]:
+        """Return the event-time columns by stream, as they are called in ``schema_ddl``."""
+        if self.event_time is not None:
+            return {"": self.event_time.column}
+        timed = ((stream, stream.event_time) for stream in self.streams)
+        return {stream.name: dict(stream.columns)[at.column] for stream, at in timed if at is not None}
+
+    @property
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
         return None if self.event_time is None else self.event_time.watermark
@@ -306,9 +314,6 @@ class QueryConfig(Checked):
         ]
 
     def _division_findings(self) -> list[Finding]:
-        if self.sources and self.switching.mode == "keys":
-            what = "is not possible with several sources: write mode: query, which moves the whole query"
-            return [Finding(key=("switching", "mode"), what=what)]
         return self.switching.findings(self.schema_ddl, late=self.event_time.late if self.event_time else "drop")
 
     def _circle_findings(self) -> list[Finding]:

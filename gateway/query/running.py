@@ -215,10 +215,9 @@ class RunningQuery(PlacedQuery):
     def _division(self, part: KeyPart | None, resume_seqs: tuple[int, ...], ends: tuple[int, ...]) -> Division | None:
         if part is None:
             return None
-        event_time = self.config.event_time
         return Division(
             part.key,
-            None if event_time is None else event_time.column,
+            self.config.time_columns,
             () if self.plan is None else self.plan.predicates,
             tuple(host.name for host in self._ats),
             resume_seqs,

@@ -67,7 +67,7 @@ def test_the_sources_are_read_by_the_names_of_their_streams(tmp_path: Path) -> N
         ),
         ({"more": "schema: id BIGINT"}, "schema", "each of the sources has its own"),
         ({"more": "event_time: {column: at, lateness: 1s}"}, "event_time", "each of the sources has its own"),
-        ({"more": "switching: {mode: keys, key: customer}"}, "switching.mode", "write mode: query"),
+        ({"more": "switching: {mode: keys, key: nope}"}, "switching.key", "write one of _stream, id, customer, at"),
         ({"more": "tables: {Orders: {path: t.parquet, format: parquet}}"}, "tables.Orders", "of one of the sources"),
         ({"more": "order: {by: nope}"}, "order.by", "its columns are _stream, id, customer, at"),
         (

@@ -8,8 +8,8 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 
-from engines.query.parts.heartbeats import Build, quoted
-from infra.messages import STREAM, EventStream, EventTime, OpenQuery
+from engines.query.parts.heartbeats import Build, quoted, without_heartbeats
+from infra.messages import HEARTBEAT, STREAM, EventStream, EventTime, OpenQuery
 
 
 def event_times(spec: OpenQuery) -> tuple[EventTime, ...]:
@@ -23,21 +23,22 @@ def event_times(spec: OpenQuery) -> tuple[EventTime, ...]:
     )
 
 
-def over_streams(build: Build, streams: Sequence[EventStream], *, timed: bool) -> Build:
+def over_streams(build: Build, streams: Sequence[EventStream], *, timed: bool, marked: bool = False) -> Build:
     """Return a function that makes the view of each stream, and then builds a query over the events of all streams.
 
     Args:
         build: applies the query to the events; it may read the views.
         streams: the streams; without any, ``build`` is returned.
         timed: whether the views have their watermarks.
+        marked: whether the events are the rows of a part, with heartbeats.
     """
     if not streams:
         return build
 
     def build_over_views(events: DataFrame) -> DataFrame:
         for stream in streams:
-            _view(events, stream, timed=timed).createOrReplaceTempView(stream.name)
-        return build(events)
+            _view(events, stream, timed=timed, marked=marked).createOrReplaceTempView(stream.name)
+        return (without_heartbeats(build, None) if marked else build)(events)
 
     return build_over_views
 
@@ -47,7 +48,11 @@ def with_watermark(events: DataFrame, event_time: EventTime) -> DataFrame:
     return events.withWatermark(quoted(event_time.column), f"{event_time.lateness_ms} milliseconds")
 
 
-def _view(events: DataFrame, stream: EventStream, *, timed: bool) -> DataFrame:
+def _view(events: DataFrame, stream: EventStream, *, timed: bool, marked: bool) -> DataFrame:
     own = events.where(col(STREAM) == lit(stream.name))
-    rows = own.select(*(col(quoted(common)).alias(name) for name, common in stream.columns))
-    return with_watermark(rows, stream.event_time) if timed and stream.event_time is not None else rows
+    mark = [col(HEARTBEAT)] if marked else []
+    rows = own.select(*(col(quoted(common)).alias(name) for name, common in stream.columns), *mark)
+    event_time = stream.event_time if timed else None
+    if event_time is not None:
+        rows = with_watermark(rows, event_time)
+    return without_heartbeats(lambda left: left, event_time)(rows) if marked else rows
