@@ -34,7 +34,7 @@ from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
-from gateway.query.tablerefresh import TableRefresh, why_no_refresh
+from gateway.query.tables.refresh import TableRefresh, why_no_refresh
 from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError

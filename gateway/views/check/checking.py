@@ -26,7 +26,7 @@ from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
-from gateway.query.tablerefresh import why_no_refresh
+from gateway.query.tables.refresh import why_no_refresh
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
