@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from gateway.config import ConfigError, load
 from tests.e2e.harness import EAGER, Gateway, until
 
-EVENTS = 5000
+EVENTS = 40_000
 VERSIONS = ("first", "second", "third")
 
 
@@ -50,16 +51,21 @@ def test_each_version_is_used_once_it_is_there_and_a_bad_one_never(tmp_path: Pat
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "product": n % 5}) + "\n" for n in range(EVENTS)))
     put(tmp_path / "prices.csv", prices("first"))
     gateway = Gateway(tmp_path, state_dir, {"priced": query(tmp_path)})
-    gateway.start("--until-drained")
+    gateway.start()
     until(lambda: bool(gateway.rows("priced")), "the first results")
     put(tmp_path / "prices.csv", "0,second\nno number,second\n")
     until(lambda: "prices: " in gateway.log.read_text(), "the bad content is refused")
     for version in VERSIONS[1:]:
         put(tmp_path / "prices.csv", prices(version))
         until(partial(uses, gateway, version), f"the {version} prices")
+    until(lambda: "% to vm-" in gateway.log.read_text(), "the VM gets events")
+    there = len(gateway.rows("priced"))
+    until(lambda: len(gateway.rows("priced")) > there + 300, "and answers some")
+    gateway.kill(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.tail()
-    rows = gateway.rows("priced")
-    assert [row["id"] for row in rows] == list(range(EVENTS))
+    rows, slots = gateway.rows("priced"), json.loads(gateway.report.read_text())["slots"]
+    assert {lane for slot in slots for lane in slot["completed"]} > {"home"}
+    assert [row["id"] for row in rows] == list(range(len(rows)))
     assert tuple(version for version, _ in groupby(row["price"] for row in rows)) == VERSIONS
     assert gateway.log.read_text().count("the query continues with the content that its tables had before") == 1
 
