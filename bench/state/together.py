@@ -28,10 +28,11 @@ from state.workloads import is_equal, play, posts, took_s
 from tests.e2e.harness import Gateway, end_hosts, expected_rows, write_mail
 
 MAILS, POSTS = 20_000, 20_000
-# (seconds, part of the rate that home serves of each query alone); in spikes, both together ask for 1.5 times as much
-PROFILE = ((15, 0.3), (20, 0.75), (20, 0.3), (20, 0.75), (25, 0.3))
-WHOLE_S = sum(part * for_s for for_s, part in PROFILE)
-LOADED_S = sum(for_s for for_s, _ in PROFILE)
+# Seconds of usual load and of spikes, in turn.
+PHASES_S = (15, 20, 20, 20, 25)
+LOADED_S = sum(PHASES_S)
+# Parts of the rate that home serves of each query alone: usually, and in spikes, where both are more than all of it.
+PARTS = {"mail": (0.4, 1.0), "posts": (0.15, 0.35)}
 DEADLINE_S = 1_200.0
 CLOUD = {
     "max_vms": 1,
@@ -87,8 +88,8 @@ class Together:
     def run(self, mode: str, served_per_s: Mapping[str, float]) -> Outcome:
         """Run both queries in one mode."""
         name = mode.replace(" ", "-")
-        events = self.posts[: int(WHOLE_S * served_per_s["posts"])]
-        loops = max(1, round(WHOLE_S * served_per_s["mail"] / MAILS))
+        events = self.posts[: _events("posts", served_per_s["posts"])]
+        loops = max(1, round(_events("mail", served_per_s["mail"]) / MAILS))
         # The queries of each mode have state of their own.
         queries = {
             f"mail-{name}": self._mail(name, served_per_s["mail"], loops),
@@ -118,13 +119,17 @@ class Together:
         write_mail(folder / "mail.jsonl", self.mails)
         source: dict[str, Any] = {"type": "file", "path": str(folder / "mail.jsonl")}
         if rate_per_s is not None:
-            source["replay"] = {"profile": list(_steps(rate_per_s)), "loops": loops, "id": "message_id"}
+            source["replay"] = {"profile": list(_steps("mail", rate_per_s)), "loops": loops, "id": "message_id"}
         return _query(folder / "out" / f"mail-{name}", source, schema=SCHEMA_DDL, sql=EMAIL_SQL)
 
     def _posts(self, name: str, events: Sequence[msgspec.Struct], rate_per_s: float) -> dict[str, Any]:
         folder = self.folder / name
         (folder / "posts.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(events))
-        source = {"type": "file", "path": str(folder / "posts.jsonl"), "replay": {"profile": list(_steps(rate_per_s))}}
+        source = {
+            "type": "file",
+            "path": str(folder / "posts.jsonl"),
+            "replay": {"profile": list(_steps("posts", rate_per_s))},
+        }
         function = "engines.snb.activeposts:active_posts"
         return _query(folder / "out" / f"posts-{name}", source, schema=snb.SCHEMA_DDL, function=function)
 
@@ -157,9 +162,19 @@ def _times(counts: Counter[tuple[str, str]], loops: int) -> Counter[tuple[str, s
     return Counter({each: count * loops for each, count in counts.items()})
 
 
-def _steps(rate_per_s: float) -> Iterator[dict[str, str]]:
-    for for_s, part in PROFILE:
-        yield {"for": f"{for_s}s", "rate": f"{part * rate_per_s:.0f}/s"}
+def _rates(query: str) -> Iterator[tuple[int, float]]:
+    """Yield the phases: how long each lasts (s), and its rate as a part of what home serves of the query alone."""
+    for number, for_s in enumerate(PHASES_S):
+        yield for_s, PARTS[query][number % 2]
+
+
+def _events(query: str, served_per_s: float) -> int:
+    return int(sum(for_s * part for for_s, part in _rates(query)) * served_per_s)
+
+
+def _steps(query: str, served_per_s: float) -> Iterator[dict[str, str]]:
+    for for_s, part in _rates(query):
+        yield {"for": f"{for_s}s", "rate": f"{part * served_per_s:.0f}/s"}
 
 
 def _query(sink: Path, source: Mapping[str, Any], **what: str) -> dict[str, Any]:
