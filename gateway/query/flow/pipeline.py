@@ -51,7 +51,7 @@ class Division:
 
     Attributes:
         key: the column by which its events are divided.
-        time_column: the event-time column; None if it has none.
+        time_columns: the event-time column of each stream that has one; the only stream of a query has an empty name.
         predicates: the conditions that Spark evaluates before it computes the watermark.
         places: the place of each part, one for each.
         resume_seqs: where the state of each part continues.
@@ -60,7 +60,7 @@ class Division:
     """
 
     key: str
-    time_column: str | None
+    time_columns: Mapping[str, str]
     predicates: tuple[Predicate, ...]
     places: tuple[str, ...]
     resume_seqs: tuple[int, ...]
@@ -191,7 +191,7 @@ class Pipeline:
             return
         self._offering = True
         while not any(exchange.waiting_runs for exchange in self._exchanges) and (group := self._groups.take()):
-            pieces = split(group, division.key, len(self.parts), division.time_column, division.predicates)
+            pieces = split(group, division.key, len(self.parts), division.time_columns, division.predicates)
             division.arrived([piece.events for piece in pieces])
             for part, piece in zip(self.parts, pieces, strict=True):
                 part.offer(piece)
