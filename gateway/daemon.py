@@ -229,7 +229,7 @@ class Daemon:
             self._recorder.slot(now_s, slots, first.tally, states)
 
     def _add_moment(self, now_s: float, slots: Sequence[QuerySlot]) -> None:
-        """Show the slot that ended on the live page."""
+        """Add the slot that ended to the history."""
         wall_s, decisions = self._clock.wall(), self._deciding.decisions
         news = [decision_answer(decisions.last[query]).model_dump() for query in decisions.news]
         moment_id = self._history.next_id(wall_s)

@@ -40,7 +40,7 @@ _POD_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
 
 class ApiConfig(Section):
-    """The address of the live page and the API, which also answers ``spillway status`` and monitoring.
+    """The address of the API, which also answers ``spillway status`` and monitoring.
 
     Attributes:
         listen: host and port; only this machine can reach the default.

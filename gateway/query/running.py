@@ -118,7 +118,7 @@ class RunningQuery(PlacedQuery):
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
         self._refresh: TableRefresh | None = None
-        self.dead_letters = self._letters.file
+        self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:
@@ -319,14 +319,6 @@ class RunningQuery(PlacedQuery):
             return await self._letters.replay(self._replayed_by, lambda: self.pipeline.committed_before)
         finally:
             self.read_on()
-
-    async def drop_dead_letters(self) -> int:
-        """Delete the dead letters; return how many.
-
-        Raises:
-            OSError: the disk fails; call it again.
-        """
-        return await self._letters.drop(self.pipeline.committed_before if self._started else 0)
 
     def _replayed_by(self) -> WithReplays:
         if not self._started or not self._reads_on:

@@ -98,4 +98,5 @@ class LetterDesk:
         """
         self._parts.check_known(query)
         self._parts.check_runs()
-        return CountAnswer(count=await self._parts.queries[query].drop_dead_letters())
+        dropped = self._parts.queries[query]
+        return CountAnswer(count=await dropped.drop_dead_letters(dropped.committed_before))

@@ -25,7 +25,7 @@ from gateway.views.http.models import (
 )
 from gateway.views.http.operations import ApiCall, Operation
 from gateway.views.http.orders import DecisionsAsked, LettersAsked, NoOrder, OrderModel, PauseOrder, PinOrder
-from gateway.views.http.serving import Served
+from gateway.views.http.serving import ServedGateway
 from gateway.views.live.history import History
 
 _V1 = "/api/v1"
@@ -34,10 +34,10 @@ _VM = {"vm": "The VM's name, as in vm-1."}
 _LETTER = {**_QUERY, "position": "The letter's position, from the list."}
 
 
-def served(parts: GatewayParts, history: History) -> Served:
+def served(parts: GatewayParts, history: History) -> ServedGateway:
     """Return what the HTTP server of a gateway needs."""
     seeing, acting, letters = Seeing(parts), Acting(parts), LetterDesk(parts)
-    return Served(
+    return ServedGateway(
         answers=seeing,
         rotate=acting.rotate_certificates,
         replay=letters.replay_dead_letters,

@@ -81,7 +81,7 @@ class Query(FakeQuery):
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
         self.isolating_s = 0.0
-        self.move_due = self.stateful = self.divided = False
+        self.move_due = self.renewal_due = self.stateful = self.divided = False
         self.movers = ()
         self.end_slot = lambda: None
 
@@ -122,6 +122,16 @@ class Query(FakeQuery):
     async def stop(self) -> None:
         self.said.append("stop")
         self.started = False
+
+    async def replay_dead_letters(self) -> int:
+        return 0
+
+    async def drop_dead_letters(self, before_seq: int) -> int:
+        self.said.append(f"drop before {before_seq}")
+        return 3
+
+    def read_on(self) -> None:
+        pass
 
     async def lose_home(self, loss: object = None) -> None:
         self.said.append("lose home")

@@ -201,6 +201,8 @@ async def test_dead_letters_are_listed_page_by_page_looked_at_and_dropped(operat
     for wrong in (1, found[4]["position"] + 1, 10**9, "x", "-1"):
         assert (await operator.get(f"{path}/{wrong}", token=True))[0] == 404
     assert (await operator.get(path, token=True, limit=1000))[0] == 422
+    assert await operator.post(f"{path}/drop") == (200, {"count": 3})
+    assert operator.site.said[-1] == "drop before 0"
 
 
 async def test_a_gateway_is_drained_on_an_order_as_by_sigterm(operator: Operator) -> None:

@@ -13,7 +13,7 @@ from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, read_token
-from gateway.views.http.serving import ApiError, Served, serve_api
+from gateway.views.http.serving import ApiError, ServedGateway, serve_api
 from gateway.views.live.history import History
 from infra.clock import SystemClock
 from tests.connectors.ports import free_port
@@ -57,7 +57,7 @@ def api() -> ApiConfig:
 def serve(tmp_path: Path, api: ApiConfig) -> Serve:
     def served(gateway: Answers) -> AbstractAsyncContextManager[None]:
         history = History(tmp_path / "history", 1.7e9)
-        parts = Served(
+        parts = ServedGateway(
             gateway, gateway.rotate_certificates, gateway.replay_dead_letters, (), history, tmp_path, SystemClock()
         )
         return serve_api(parts, api)

@@ -73,4 +73,5 @@ def _source(letter: DeadLetter) -> str:
         return f"event {letter.seq}"
     if letter.replayed >= 0:
         return f"replayed dead letter {letter.replayed}"
-    return f"record {letter.record}" + (f" at byte {letter.offset}" if letter.offset >= 0 else "")
+    of = f" of {letter.stream}" if letter.stream else ""
+    return f"record {letter.record}{of}" + (f" at byte {letter.offset}" if letter.offset >= 0 else "")

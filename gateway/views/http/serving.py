@@ -60,7 +60,7 @@ class Answers(Protocol):
         ...
 
 
-class Served(NamedTuple):
+class ServedGateway(NamedTuple):
     """What a gateway gives to its HTTP server.
 
     Attributes:
@@ -84,7 +84,7 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def serve_api(served: Served, config: ApiConfig) -> AsyncIterator[None]:
+async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[None]:
     """Serve the API while the block lasts.
 
     The older paths: ``/status``, ``/why`` (JSON) and ``/ready`` (200 if ready, else 503 and why; ``?query=NAME`` for
@@ -153,7 +153,7 @@ def _older_reads(gateway: Answers) -> list[web.RouteDef]:
     return [web.get("/status", status), web.get("/why", why), web.get("/ready", ready)]
 
 
-def _older_actions(served: Served, token: ApiToken, audit: Audit) -> list[web.RouteDef]:
+def _older_actions(served: ServedGateway, token: ApiToken, audit: Audit) -> list[web.RouteDef]:
     async def rotate(_: web.Request) -> web.Response:
         try:
             return web.json_response(await served.rotate())

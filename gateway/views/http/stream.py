@@ -1,4 +1,4 @@
-"""The history and the stream of moments, for the live page: server-sent events that can be continued."""
+"""The history and the stream of moments: server-sent events that can be continued."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Streams:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Send each moment as it ends, from the one after ``Last-Event-ID`` on.
 
-        An event ``reset`` says that some of the moments after it are not kept one by one any more: the page then loads
-        the history again.
+        An event ``reset`` says that some of the moments after it are not kept one by one any more: a client then
+        loads the history again.
         """
         try:
             asked = StreamAsked.model_validate(dict(request.query))

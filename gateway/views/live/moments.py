@@ -1,4 +1,4 @@
-"""One moment of the live page: the figures of all queries and VMs in one slot, and what happened in it."""
+"""One moment: the figures of all queries and VMs in one slot, and what happened in it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VmMoment(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that the page shows of one slot, or of one minute.
+    """Everything that is shown of one slot, or of one minute.
 
     Attributes:
         id: the end, in milliseconds since 1970; grows with each moment, also from one gateway to the next.

@@ -1,4 +1,4 @@
-"""Decisions of the ledger as sentences, for ``spillway why`` and the live page."""
+"""Decisions of the ledger as sentences, for ``spillway why`` and the API."""
 
 from __future__ import annotations
 
