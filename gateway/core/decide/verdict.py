@@ -79,7 +79,8 @@ def _decision(
     elif sent:
         verdict = f"{query.share:.1%} to {', '.join(sent)}" + (f": {query.pin.why}" if query.pin is not None else "")
     elif query.pin is not None:
-        verdict = f"stays home although {query.pin.why}: no VM is ready; {vm_note or 'a VM is wanted'}"
+        waits = ", ".join(f"{name} is {state}" for name, state in vms.items()) or vm_note
+        verdict = f"stays home although {query.pin.why}: no VM is ready; {waits}"
     elif refused:
         verdict = f"stays home: {refused}"
     elif latency_s >= switching.send_above_s and query.why_not_moved:
