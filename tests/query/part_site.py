@@ -214,7 +214,7 @@ class PartSite(Query):
 
     def found(self) -> list[tuple[int, int, int]]:
         """The results: (seq, key, sum of the seqs of this key so far)."""
-        return [(*map(int, row["lane"].split()), row["id"]) for row in self.rows()]  # type: ignore[misc]
+        return [(*map(int, row["lane"].split()), row["id"]) for row in self.rows()]
 
     def expected(self) -> list[tuple[int, int, int]]:
         """What one place would answer: a plain loop over all events."""
