@@ -8,8 +8,8 @@ from typing import Final
 
 HOLD_AFTER_S: Final = 1.0
 """For so long after it was opened in the next place, a part is given the chance to catch up without a pause."""
-FOLLOW_MOST_S: Final = 30.0
-"""In the next place a part has so long to catch up with the present one, which is not held yet."""
+FOLLOW_MOST_S: Final = 10.0
+"""In the next place a part has so long to catch up with the present one; then it is held, however far it is behind."""
 RETURN_HELD_MOST_S: Final = 60.0
 """A part that returns home is held for at most so long; then the whole query is opened again."""
 
@@ -41,13 +41,11 @@ class Terms:
         hold_after_s: see `HOLD_AFTER_S`.
         follow_most_s: see `FOLLOW_MOST_S`.
         held_most_s: after so long without runs the part goes on in the present place.
-        must: the part must leave: if it does not catch up in time, it is held, instead of staying.
     """
 
     hold_after_s: float = HOLD_AFTER_S
     follow_most_s: float = FOLLOW_MOST_S
     held_most_s: float
-    must: bool
 
 
 class PartMove:
@@ -101,20 +99,15 @@ class PartMove:
         if not lag_runs:
             self.phase = Phase.SWITCHED
             return Step.SWITCH
-        if self.phase is Phase.FOLLOWING:
-            return self._followed(at_s, lag_runs)
-        if at_s - self._since_s > self._terms.held_most_s:
-            return self._drop(f"its events were held for {at_s - self._since_s:.1f} s, and it has not caught up there")
-        return Step.WAIT
-
-    def _followed(self, at_s: float, lag_runs: int) -> Step:
-        late = at_s - self._since_s > self._terms.follow_most_s
-        if late and not self._terms.must:
-            return self._drop(f"it did not catch up there within {self._terms.follow_most_s:.0f} s")
-        if late or (lag_runs == 1 and at_s - self._since_s >= self._terms.hold_after_s):
-            self.phase, self._since_s = Phase.HELD, at_s
-            return Step.HOLD
-        return Step.WAIT
+        for_s = at_s - self._since_s
+        if self.phase is Phase.HELD:
+            if for_s <= self._terms.held_most_s:
+                return Step.WAIT
+            return self._drop(f"its events were held for {for_s:.1f} s, and it is still {lag_runs} runs behind there")
+        if for_s < (self._terms.hold_after_s if lag_runs == 1 else self._terms.follow_most_s):
+            return Step.WAIT
+        self.phase, self._since_s = Phase.HELD, at_s
+        return Step.HOLD
 
     def _drop(self, reason: str) -> Step:
         self.phase, self.reason = Phase.DROPPED, reason

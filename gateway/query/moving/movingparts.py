@@ -44,7 +44,7 @@ class MovingParts(QueryState):
         """Move a part to where it is to be, while it and all others go on; if that fails, it stays where it is."""
         mover, left = self.movers[part], self._ats[part]
         host = self._home if mover.target == HOME else mover.vms.get(mover.target)
-        if not self.may_move or host is None or not host.alive:
+        if not self.may_move or mover.is_lost or host is None or not host.alive:
             return
         opener = self._opener.parts[part]
         name, copied_to = opener.definition.query, "" if host.name == HOME else mover.checkpoint_dir

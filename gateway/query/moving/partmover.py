@@ -68,8 +68,7 @@ class PartMover:
         self._clock = clock
         returns = host.name == HOME
         self._way = "returns" if returns else "leaves"
-        terms = Terms(held_most_s=RETURN_HELD_MOST_S if returns else pause_most_s, must=returns)
-        self._move = PartMove(terms)
+        self._move = PartMove(Terms(held_most_s=RETURN_HELD_MOST_S if returns else pause_most_s))
         self._done: list[Run] = []
         self._follower: Dispatcher | None = None
         self._asked = False
