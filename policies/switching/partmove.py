@@ -11,7 +11,7 @@ HOLD_AFTER_S: Final = 1.0
 FOLLOW_MOST_S: Final = 10.0
 """In the next place a part has so long to catch up with the present one; then it is held, however far it is behind."""
 RETURN_HELD_MOST_S: Final = 60.0
-"""A part that returns home is held for at most so long; then the whole query is opened again."""
+"""If home has repeated nothing for so long while a part that returns is held, the whole query is opened again."""
 
 
 class Phase(Enum):
@@ -40,7 +40,7 @@ class Terms:
     Attributes:
         hold_after_s: see `HOLD_AFTER_S`.
         follow_most_s: see `FOLLOW_MOST_S`.
-        held_most_s: after so long without runs the part goes on in the present place.
+        held_most_s: a held part goes on in its present place once the next one has repeated nothing for so long.
     """
 
     hold_after_s: float = HOLD_AFTER_S
@@ -64,7 +64,7 @@ class PartMove:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._since_s = 0.0
+        self._since_s, self._least_lag_runs = 0.0, 0
         self.phase = Phase.OPENING
         self.reason = ""
 
@@ -99,15 +99,22 @@ class PartMove:
         if not lag_runs:
             self.phase = Phase.SWITCHED
             return Step.SWITCH
-        for_s = at_s - self._since_s
         if self.phase is Phase.HELD:
-            if for_s <= self._terms.held_most_s:
-                return Step.WAIT
-            return self._drop(f"its events were held for {for_s:.1f} s, and it is still {lag_runs} runs behind there")
-        if for_s < (self._terms.hold_after_s if lag_runs == 1 else self._terms.follow_most_s):
+            return self._held(at_s, lag_runs)
+        most_s = self._terms.hold_after_s if lag_runs == 1 else self._terms.follow_most_s
+        if at_s - self._since_s < most_s:
             return Step.WAIT
-        self.phase, self._since_s = Phase.HELD, at_s
+        self.phase, self._since_s, self._least_lag_runs = Phase.HELD, at_s, lag_runs
         return Step.HOLD
+
+    def _held(self, at_s: float, lag_runs: int) -> Step:
+        # The present place may answer one run more, so it may first be further behind.
+        if lag_runs < self._least_lag_runs:
+            self._since_s, self._least_lag_runs = at_s, lag_runs
+        for_s = at_s - self._since_s
+        if for_s <= self._terms.held_most_s:
+            return Step.WAIT
+        return self._drop(f"it is {lag_runs} runs behind there, and repeated none of them for {for_s:.1f} s")
 
     def _drop(self, reason: str) -> Step:
         self.phase, self.reason = Phase.DROPPED, reason
