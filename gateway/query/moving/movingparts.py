@@ -48,7 +48,6 @@ class MovingParts(QueryState):
         host = self._home if mover.next_place == HOME else mover.vms.get(mover.next_place)
         if not self.may_move or mover.is_lost or host is None or not host.alive:
             return
-            return
         name = self._opener.parts[part].definition.query
         moving = PartMover(
             self.pipeline.parts[part],
