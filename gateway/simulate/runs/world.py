@@ -14,9 +14,9 @@ from gateway.simulate.options import QueryOptions, WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
-from gateway.simulate.runs.movingquery import MovingQuery
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
+from gateway.simulate.runs.stateful.movingquery import MovingQuery
 from policies.choose import Policies
 from policies.signals import (
     HOME,

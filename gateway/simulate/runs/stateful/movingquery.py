@@ -10,9 +10,9 @@ from gateway.query.moving.mover import COPY_LATE_S, COPY_S, REST_SHORT_S, ROUNDS
 from gateway.query.moving.pause import PauseEstimate
 from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
-from gateway.simulate.runs.keptstate import Checkpoint, VirtualClock
-from gateway.simulate.runs.placedstate import PlacedState
 from gateway.simulate.runs.promises import BrokenPromiseError
+from gateway.simulate.runs.stateful.keptstate import Checkpoint, VirtualClock
+from gateway.simulate.runs.stateful.placedstate import PlacedState
 from policies.signals import HOME
 from policies.switching.placing import move_is_due, target_place
 

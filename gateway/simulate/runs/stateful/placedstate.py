@@ -17,9 +17,9 @@ from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import KeptRuns
 from gateway.simulate.options import Machines, QueryOptions
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
-from gateway.simulate.runs.keptstate import Checkpoint, HomeDisk, StatefulEngine, StatefulLane
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
+from gateway.simulate.runs.stateful.keptstate import Checkpoint, HomeDisk, StatefulEngine, StatefulLane
 from gateway.simulate.runs.witness import Witness
 from policies.signals import HOME
 
@@ -76,10 +76,7 @@ class PlacedState(SimulatedQuery):
         self._witness = Witness(self.options, before)
         self._witness.shares_set(shares, self.exchange, now_s)
         self._handle(ev.SharesSet(at_s=now_s, shares=shares))
-        self.lanes[name] = StatefulLane(engine, self, self._agenda)
-        self._witness.lane_opened(name, now_s)
-        credit_bytes = self.options.credit_bytes
-        self._handle(ev.LaneOpened(at_s=now_s, lane=name, credit_bytes=credit_bytes, planned_end_seq=planned_end_seq))
+        self._open_lane(StatefulLane(engine, self, self._agenda), planned_end_seq)
         for run in self._disk.runs_from(min(checkpoint.resume_seq, before)):
             if run.first_seq >= before:
                 self._witness.logged(run)
@@ -89,10 +86,7 @@ class PlacedState(SimulatedQuery):
 
     def _lose_place(self, reason: str) -> None:
         """Remove the lane, whose host is gone; the query stays open until it moves."""
-        lane = self.lanes.pop(self.place)
-        lane.closed = True
-        self._witness.lane_lost(self.place, self._agenda.now_s)
-        self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=self.place, reason=reason))
+        self._lose_lane(self.place, reason)
 
     def _close(self, *, killed: bool = False) -> None:
         """Close the query; what was released goes to the sink, unless the gateway is killed."""
