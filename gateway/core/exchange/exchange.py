@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from gateway.core.exchange.entry import Copy, Move, R, RunEntry, RunState
@@ -18,6 +19,7 @@ from gateway.core.exchange.events import (
     LaneLost,
     LaneOpened,
     Packed,
+    Placed,
     ResultsBounded,
     Resumed,
     RunLogged,
@@ -96,6 +98,8 @@ class Exchange(ExchangeViews[R, A]):
                 self._held = True
             case Resumed():
                 self._held = False
+            case Placed():
+                self._settings = replace(self._settings, place=event.place)
             case ResultsBounded():
                 if event.bound_bytes < 1:
                     raise ValueError(f"a query without results must be able to go on: {event}")
