@@ -18,6 +18,11 @@ _ALMOST = 1e-6
 # A full run is closed late by at most this part of ``run_s``.
 _LOOKS = 0.1
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
+Rows = Callable[[int, float], pa.RecordBatch]
+
+
+def _no_rows(_events: int, _until_s: float) -> pa.RecordBatch:
+    return _NO_ROWS
 
 
 class Arrivals:
@@ -27,13 +32,15 @@ class Arrivals:
         options: the query and its load.
         seed: of random draws.
         since_s: when the load begins.
+        rows: returns the rows of so many events, the last of which came at this time; none by default.
 
     Attributes:
         sampler: decides which part is shed.
         next_seq: the seq of the next event.
     """
 
-    def __init__(self, options: QueryOptions, seed: int, since_s: float) -> None:
+    def __init__(self, options: QueryOptions, seed: int, since_s: float, rows: Rows = _no_rows) -> None:
+        self._rows = rows
         self.sampler = Sampler()
         self.next_seq = 0
         self._options = options
@@ -90,7 +97,7 @@ class Arrivals:
             first, last = self.next_seq, self.next_seq + events - 1
             self.next_seq += events
             arrival_s, raw_bytes = (from_s + until_s) / 2, events * options.event_bytes
-            yield Run(first, last, _NO_ROWS, arrival_s, raw_bytes, disordered, shed)
+            yield Run(first, last, self._rows(events, until_s), arrival_s, raw_bytes, disordered, shed)
 
 
 class SimulatedIngress:

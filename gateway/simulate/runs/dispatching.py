@@ -170,11 +170,9 @@ class SimulatedDispatcher(ABC):
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """See ``LaneOwner``: as measured for this query or, if not, for all; with its part of a micro-batch's cost."""
-        options = self.options
-        batch_s = machines.batch_s if options.batch_s is None else options.batch_s
-        event_s = 1.0 / machines.events_per_s if options.event_s is None else options.event_s
-        runs = min(max(1.0, WAITING_PART * lane_runs), options.batch_runs)
-        return (batch_s + (runs - 1.0) * options.further_run_s) / runs + run.events * event_s
+        batch_s, event_s = self.options.costs_s(machines)
+        runs = min(max(1.0, WAITING_PART * lane_runs), self.options.batch_runs)
+        return (batch_s + (runs - 1.0) * self.options.further_run_s) / runs + run.events * event_s
 
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``: the first completion counts."""

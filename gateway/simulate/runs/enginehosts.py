@@ -23,12 +23,13 @@ _SLOW_LINK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A host's answer for a run."""
+    """A host's answer for a run; ``results`` are what its engine computed, if that is simulated."""
 
     first_seq: int
     last_seq: int
     batch_id: int
     batch_s: float
+    results: object = None
 
 
 class SimulatedEngineHost:
@@ -138,10 +139,17 @@ class SimulatedEngineHost:
         self._worked.append(served)
         return served
 
-    def reply(self, first_seq: int, last_seq: int, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
+    def reply(
+        self,
+        first_seq: int,
+        last_seq: int,
+        batch_s: float,
+        on_reply: Callable[[Reply], None],
+        results: object = None,
+    ) -> None:
         """Send an answer, which may come late, twice or never."""
         self._batches += 1
-        reply = Reply(first_seq, last_seq, self._batches, batch_s)
+        reply = Reply(first_seq, last_seq, self._batches, batch_s, results)
         faults, draw = self._faults, self._draw
         if draw.random() < faults.lost_reply:
             self._trace.note(f"fault: {self.name} lost the reply for {first_seq}")

@@ -148,6 +148,7 @@ class StatefulEngine:
         ends: where its first micro-batches must end.
         agenda: time.
         work_s: how long a core at home works on a micro-batch of some runs.
+        batch_runs: the most runs in a micro-batch.
     """
 
     def __init__(
@@ -157,13 +158,14 @@ class StatefulEngine:
         ends: Sequence[int],
         agenda: Agenda,
         work_s: Callable[[Sequence[Run]], float],
+        batch_runs: int = BATCH_RUNS_MAX,
     ) -> None:
         self.host = host
         self.checkpoint = checkpoint
         self.closed = False
         self._agenda = agenda
         self._work_s = work_s
-        self._feed = Feed(checkpoint.resume_seq, BATCH_RUNS_MAX, _FEED_BYTES, VirtualClock(agenda), ends)
+        self._feed = Feed(checkpoint.resume_seq, batch_runs, _FEED_BYTES, VirtualClock(agenda), ends)
         self._busy = False
         self._done_end_seq = self._committed_end_seq = 0
 
@@ -177,7 +179,7 @@ class StatefulEngine:
             return
         if run.first_seq != (position := self._feed.next_position):
             raise BrokenPromiseError(f"run {run.first_seq} came to {self.host.name}, where {position} is next")
-        self._feed.put((), (run, on_reply), run.events)
+        self._feed.put((), (run, on_reply), run.last_seq + 1 - run.first_seq)
         self._plan()
 
     def committed(self, last_seq: int) -> None:
@@ -214,7 +216,7 @@ class StatefulEngine:
             return
         self._done_end_seq = items[-1].end
         on_reply = items[-1].tag[1]
-        self.host.reply(items[0].start, items[-1].end - 1, batch_s, on_reply)
+        self.host.reply(items[0].start, items[-1].end - 1, batch_s, on_reply, self._results(items))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -222,9 +224,17 @@ class StatefulEngine:
         end_seq = self.checkpoint.planned_end_seq
         if self._done_end_seq == end_seq <= self._committed_end_seq:
             self.checkpoint.resume_seq = end_seq
+            self._keep_state()
             self._feed.release(end_seq)
             self._busy = False
             self._plan()
+
+    def _results(self, items: Sequence[Item]) -> object:  # noqa: ARG002 - here no result depends on events
+        """Return the results of a micro-batch."""
+        return None
+
+    def _keep_state(self) -> None:
+        """Put the state after the last micro-batch into the checkpoint."""
 
 
 class StatefulLaneOwner(SimulatedLaneOwner, Protocol):
@@ -250,6 +260,10 @@ class StatefulLane(SimulatedLane):
         self._query = owner
         self._time = agenda
         self._arrives_s = 0.0
+
+    def give_to(self, owner: StatefulLaneOwner) -> None:
+        """Let another owner receive its events from now on."""
+        self._owner = self._query = owner
 
     def _sent(self, run: Run, took_s: float) -> None:
         if self.closed:

@@ -15,7 +15,7 @@ from gateway.core.exchange.instructions import Done
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import KeptRuns
-from gateway.simulate.options import Machines, QueryOptions
+from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
@@ -61,7 +61,7 @@ class PlacedState(SimulatedQuery):
         self._kept = KeptRuns(stateful=True)
         if host.name != HOME:
             self._kept.keep_from(home_seq)
-        work_s = partial(_batch_work_s, host.machines)
+        work_s = partial(self.options.batch_work_s, host.machines)
         self._engine = StatefulEngine(host, checkpoint, self._disk.ends, self._agenda, work_s)
         self._let_flow(self._engine)
 
@@ -209,7 +209,3 @@ class PlacedState(SimulatedQuery):
         events, committed = self._arrivals.next_seq, self._disk.committed_before
         if committed != events:
             raise BrokenPromiseError(f"{self.name}: {events} events came, the sink has {committed}")
-
-
-def _batch_work_s(machines: Machines, runs: Sequence[Run]) -> float:
-    return machines.batch_s + sum(run.events for run in runs) / machines.events_per_s

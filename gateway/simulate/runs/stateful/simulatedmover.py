@@ -245,12 +245,12 @@ class SimulatedMover:
 
     def send_rest(self, then: Callable[[], None]) -> None:
         """Send what has changed since it was copied ahead, and make it the checkpoint on the VM; then call ``then``."""
-        begun_s, sent_to = self._agenda.now_s, self._sent_to
+        begun_s, sent_to, copy = self._agenda.now_s, self._sent_to, self._disk.checkpoint.copied()
 
         def sent() -> None:
             self._pause.copied(begun_s)
-            self.copies[sent_to] = self._disk.checkpoint.copied()
-            self.home_seq = self._disk.checkpoint.resume_seq
+            self.copies[sent_to] = copy
+            self.home_seq = copy.resume_seq
             then()
 
         self._send(sent_to, _CHANGED_PART, sent)
@@ -273,7 +273,7 @@ class SimulatedMover:
         if name == HOME:
             checkpoint = self._disk.checkpoint = self._disk.checkpoint.copied()
         else:
-            checkpoint = self.copies[name] = self.copies.get(name, Checkpoint()).copied()
+            checkpoint = self.copies[name] = self.copies[name].copied()
         return checkpoint
 
     def opened(self) -> None:
