@@ -9,7 +9,7 @@ from engines.simulated.boot import LogNormal
 from engines.simulated.generators import Bursts, ConstantRate
 from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
-from gateway.simulate.options import Faults, Machines, QueryOptions, WorldOptions
+from gateway.simulate.options import Faults, KeyLoad, Machines, QueryOptions, WorldOptions
 from infra.link.credit import CREDIT_BYTES
 from policies.failures.overdue import Patience
 from policies.money.billing import BillingTerms
@@ -19,6 +19,8 @@ from policies.switching.switching import SwitchingSettings
 
 MOVING_WORLDS, MOVING_REST = 10, 5
 """A query moves with its state in the worlds whose seeds leave this rest, divided by this number."""
+DIVIDED_REST = 8
+"""The same for a query that is divided by its keys, whose parts move."""
 _BAD_ROWS_WORLDS = 0.125
 
 
@@ -41,6 +43,8 @@ def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptio
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
     if moves and seed % MOVING_WORLDS == MOVING_REST:
         queries, max_vms = (_with_state(queries[0], seed, machines, terms.first_block_s), *queries[1:]), max(1, max_vms)
+    if moves and seed % MOVING_WORLDS == DIVIDED_REST:
+        queries, max_vms = (divided(queries[0], seed, machines, terms.first_block_s), *queries[1:]), max(1, max_vms)
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
     machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])
     return WorldOptions(
@@ -141,6 +145,29 @@ def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: floa
         killed_at_look=draw.choice([0.0, 0.005, 0.02]),
         credit_bytes=_AMPLE_BYTES,
         held_bytes_max=_AMPLE_BYTES,
+    )
+
+
+def divided(query: QueryOptions, seed: int, machines: Machines, stay_s: float) -> QueryOptions:
+    """Return a query that keeps state for keys, and whose parts move when its load is high; drawn separately."""
+    draw = random.Random(f"keys {seed}")  # noqa: S311  # no secret
+    query = _with_state(query, seed, machines, stay_s)
+    settings = replace(
+        query.settings, mode="keys", share=draw.choice([None, None, 0.3, 0.7]), pause_most_s=draw.choice([2.5, 10.0])
+    )
+    keys = KeyLoad(
+        keys=draw.choice([3, 40, 1000]),
+        skew=draw.choice([0.0, 0.8, 1.5]),
+        hot=draw.choice([0.0, 0.0, 0.4, 0.95]),
+        changes_s=draw.choice([0.0, 10.0, 40.0]),
+    )
+    return replace(
+        query,
+        settings=settings,
+        moves=False,
+        parts=draw.choice([2, 3, 4, 6]),
+        keys=keys,
+        part_stay_s=draw.choice([1.0, 5.0, 20.0]),
     )
 
 

@@ -14,6 +14,7 @@ from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.run import Run
 from infra.link.credit import CREDIT_BYTES
 from policies.failures.overdue import Patience
+from policies.keys.places import STAY_S
 from policies.switching.query import QuerySettings
 
 WAITING_PART = 0.5
@@ -106,6 +107,7 @@ class QueryOptions:
         parts: into how many parts it is divided by its keys, each with a place of its own; it is stateful then. 0: it
             is not divided.
         keys: the keys of its events, if it is divided.
+        part_stay_s: see ``PartPlaces``.
         credit_bytes: how many payload bytes a host allows in flight.
         held_bytes_max: how many bytes of results may wait before dispatch stops.
     """
@@ -132,6 +134,7 @@ class QueryOptions:
     killed_at_look: float = 0.0
     parts: int = 0
     keys: KeyLoad = KeyLoad()
+    part_stay_s: float = STAY_S
     credit_bytes: int = CREDIT_BYTES
     held_bytes_max: int = HELD_BYTES_MAX
 

@@ -235,7 +235,7 @@ class SimulatedLane:
                 first_seq=run.first_seq,
                 raw_bytes=run.raw_bytes,
                 payload_bytes=self._owner.payload_bytes(self.name, run),
-                rows=run.events,
+                rows=run.batch.num_rows or run.events,
             )
         )
 

@@ -113,6 +113,11 @@ class SimulatedMover:
 
         self._agenda.after(wait_s, taken)
 
+    def later(self, wait_s: float, step: Callable[[], None]) -> None:
+        """Take a step later, unless something interrupts it; nothing else happens instead of it."""
+        life = self._life
+        self._agenda.after(wait_s, lambda: step() if life == self._life else None)
+
     # -------------------------------------------------------------------------------------------------- where it goes
 
     def follow(self, shares: Mapping[str, float]) -> None:
@@ -177,12 +182,12 @@ class SimulatedMover:
         if target == self._owner.place:
             self._ahead.forget()
             if self._owner.place != HOME and now_s - self._tried_s >= COPY_S:
-                self._copy_home(self._copied_home)
+                self.fetch(self._copied_home)
         elif not self._ahead.is_for(target):
             if self._owner.place == HOME:
                 self._send_ahead(target, 1)
             else:
-                self._copy_home(lambda _: self._copied_ahead(target))
+                self.fetch(lambda _: self._copied_ahead(target))
 
     def _send_ahead(self, vm: str, turn: int) -> None:
         self.copying, self._sent_to = True, vm
@@ -210,7 +215,7 @@ class SimulatedMover:
         refuse = lambda: self._owner.on_refused(vm, "it does not answer")  # noqa: E731
         self.then(took_s, lambda: then() if host.answers else self.then(NO_ANSWER_S, refuse))
 
-    def _copy_home(self, then: Callable[[bool], None]) -> None:
+    def fetch(self, then: Callable[[bool], None]) -> None:
         """Copy the checkpoint from the VM where it is; call ``then`` with whether that worked."""
         self.copying = True
         host = self._hosts[self._owner.place]
@@ -264,7 +269,7 @@ class SimulatedMover:
             then()
 
         if self._owner.place in self._hosts:
-            self._copy_home(lambda _: fetched())
+            self.fetch(lambda _: fetched())
         else:
             fetched()
 
@@ -275,6 +280,10 @@ class SimulatedMover:
         else:
             checkpoint = self.copies[name] = self.copies[name].copied()
         return checkpoint
+
+    def forget_ahead(self) -> None:
+        """Copy its state ahead again before it moves."""
+        self._ahead.forget()
 
     def opened(self) -> None:
         """Note that it was opened."""
