@@ -332,8 +332,7 @@ class RunningQuery(PlacedQuery):
         if not self._started:
             return
         self._started = False
-        for mover in self.movers:
-            await mover.rest()
+        await self._rest()
         await end_tasks(*self._tasks)
         for news in self._news:
             await news.stop()

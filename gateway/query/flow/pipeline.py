@@ -228,7 +228,7 @@ class Pipeline:
         """The seq before which no run will be needed again."""
         return self._done_before(self._sink.committed)
 
-    def keep_from(self, part: int, seq: int) -> None:
+    def keep_from(self, part: int, seq: int | None) -> None:
         """See ``KeptRuns.keep_from``; for one part."""
         self.parts[part].kept.keep_from(seq)
 

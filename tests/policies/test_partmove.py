@@ -1,0 +1,112 @@
+"""How the move of a part goes on, beside an oracle that looks at the whole history of the move at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.switching.partmove import PartMove, Phase, Step, Terms
+
+LEAVES = Terms(hold_after_s=1.0, follow_most_s=30.0, held_most_s=10.0, must=False)
+RETURNS = Terms(hold_after_s=1.0, follow_most_s=30.0, held_most_s=60.0, must=True)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the caller sees at a time."""
+
+    at_s: float
+    lag_runs: int
+    wanted: bool = True
+    trouble: str = ""
+
+
+looks = st.lists(
+    st.builds(
+        Look,
+        at_s=st.sampled_from([0.02, 0.5, 1.0, 3.0, 9.0, 31.0]),
+        lag_runs=st.sampled_from([0, 1, 1, 1, 2, 3, 50]),
+        wanted=st.sampled_from([True] * 20 + [False]),
+        trouble=st.sampled_from([""] * 20 + ["it is lost"]),
+    ),
+    max_size=25,
+)
+
+
+def expected(history: list[Look], opened_at: int, terms: Terms) -> Step:
+    """What the rules of decision 0120 say about the last look, from all looks of the move."""
+    now = history[-1]
+    if now.trouble or not now.wanted:
+        return Step.DROP
+    if len(history) <= opened_at:
+        return Step.WAIT
+    if now.lag_runs == 0:
+        return Step.SWITCH
+    opened_s = history[opened_at - 1].at_s if opened_at else 0.0
+    seen = history[opened_at:]
+    holds = [
+        look.at_s
+        for look in seen
+        if (look.lag_runs == 1 and look.at_s - opened_s >= terms.hold_after_s)
+        or (terms.must and look.at_s - opened_s > terms.follow_most_s)
+    ]
+    if not holds:
+        return Step.DROP if now.at_s - opened_s > terms.follow_most_s else Step.WAIT
+    if holds[0] == now.at_s:
+        late = now.at_s - opened_s > terms.follow_most_s and not terms.must
+        return Step.DROP if late else Step.HOLD
+    return Step.DROP if now.at_s - holds[0] > terms.held_most_s else Step.WAIT
+
+
+@given(looks, st.integers(0, 8), st.sampled_from([LEAVES, RETURNS]))
+def test_each_step_is_that_of_the_rules(steps: list[Look], opened_at: int, terms: Terms) -> None:
+    move, at_s, history = PartMove(terms), 0.0, list[Look]()
+    for number, step in enumerate(steps):
+        if number == opened_at:
+            move.opened(at_s)
+        at_s += step.at_s
+        history.append(Look(at_s, step.lag_runs, step.wanted, step.trouble))
+        found = move.step(at_s, lag_runs=step.lag_runs, wanted=step.wanted, trouble=step.trouble)
+        assert found is expected(history, opened_at, terms)
+        assert bool(move.reason) is (found is Step.DROP)
+        if found in (Step.SWITCH, Step.DROP):
+            with pytest.raises(ValueError, match="has ended"):
+                move.step(at_s, lag_runs=0, wanted=True)
+            with pytest.raises(ValueError, match="cannot be opened"):
+                move.opened(at_s)
+            return
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 5.0), st.integers(0, 3)), min_size=1, max_size=40), st.booleans())
+def test_events_are_held_for_a_bounded_time(steps: list[tuple[float, int]], must: bool) -> None:
+    terms = RETURNS if must else LEAVES
+    move, at_s, held_s = PartMove(terms), 0.0, None
+    move.opened(at_s)
+    for by_s, lag_runs in steps:
+        at_s += by_s
+        found = move.step(at_s, lag_runs=lag_runs, wanted=True)
+        if found is Step.HOLD:
+            held_s = at_s
+        if found in (Step.SWITCH, Step.DROP):
+            return
+        assert held_s is None or at_s - held_s <= terms.held_most_s
+        assert held_s is not None or at_s <= terms.follow_most_s
+
+
+def test_a_part_that_caught_up_at_once_is_never_held() -> None:
+    move = PartMove(LEAVES)
+    assert move.step(0.0, lag_runs=0, wanted=True) is Step.WAIT
+    move.opened(1.0)
+    assert move.step(1.0, lag_runs=0, wanted=True) is Step.SWITCH
+    assert move.phase is Phase.SWITCHED
+
+
+def test_only_a_part_that_must_leave_is_held_although_it_is_far_behind() -> None:
+    for terms, step in ((LEAVES, Step.DROP), (RETURNS, Step.HOLD)):
+        move = PartMove(terms)
+        move.opened(0.0)
+        assert move.step(30.0, lag_runs=9, wanted=True) is Step.WAIT
+        assert move.step(30.1, lag_runs=9, wanted=True) is step
