@@ -31,6 +31,7 @@ from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.looking import SourcePlace
+from gateway.query.moving.batchends import needed_after
 from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
@@ -186,7 +187,8 @@ class RunningQuery(PlacedQuery):
         ends = await run_to_end(self._batch_ends.read)
         division = self._division(part, resume_seqs, (*ends, *planned_ends))
         if division is not None:
-            await self._forget_ends(min(resume_seqs))
+            home_seqs = [mover.home_seq for mover in self.movers] if self._places_parts else resume_seqs
+            await self._forget_ends(needed_after(division.places, resume_seqs, home_seqs))
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
