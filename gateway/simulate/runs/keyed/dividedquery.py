@@ -17,6 +17,7 @@ from gateway.query.flow.keyed.together import Division, Together
 from gateway.query.flow.measures import Measures
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
+from gateway.query.moving.batchends import needed_after
 from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.arrivals import Arrivals, SimulatedIngress
@@ -243,7 +244,13 @@ class DividedQuery:
             if not left:
                 self._let_flow()
 
-        part.mover.then(self._draw.uniform(*OPENS_S), opened)
+        def opens() -> None:
+            part.mover.then(self._draw.uniform(*OPENS_S), opened)
+
+        if place == HOME != part.place:
+            part.mover.fetch_rest(opens)
+        else:
+            opens()
 
     def _note_arrival(self, part: SimulatedPart, place: str) -> None:
         began_s = self._agenda.now_s if self._began_s is None else self._began_s
@@ -270,7 +277,7 @@ class DividedQuery:
         ends = (*self.disk.ends, *planned_ends)
         division = Division(KEY, TIME, (), places, resume_seqs, ends, self._places.arrived)
         together = self._together = Together(division, _joined)
-        self.disk.forget_ends(min(resume_seqs))
+        self.disk.forget_ends(needed_after(places, resume_seqs, [part.mover.home_seq for part in self.parts]))
         before = self.disk.committed_before
         self._given_before = min(*resume_seqs, before)
         for run in self.disk.runs_from(self._given_before):

@@ -100,7 +100,9 @@ class SimulatedPart(PartDispatcher):
         self.disk = _PartDisk()
         self.held = False
         state_bytes = query.options.state_bytes // query.options.parts
-        self.mover = SimulatedMover(self, query.options, state_bytes, self.hosts, self.disk, agenda, trace)
+        self.mover = SimulatedMover(
+            self, query.options, state_bytes, self.hosts, self.disk, agenda, trace, copies_while_held=False
+        )
         self._repeating: dict[int, int] = {}
         self._counts_from_seq = 0
 

@@ -157,10 +157,13 @@ class PartMoving:
         part.mover.later(_LOOK_S, self._step)
 
     def _switch(self, follower: Follower) -> None:
-        began_s = self._agenda.now_s if self._held_s is None else self._held_s
+        # A run that is open in the old place is dispatched anew.
+        part, now_s = self._part, self._agenda.now_s
+        waited_s = part.exchange.lane(part.place).waiting_s(now_s) if part.place in part.lanes else None
+        began_s = min(now_s - (waited_s or 0.0), now_s if self._held_s is None else self._held_s)
         self.begin()
-        self._part.mover.interrupt()
-        self._part.switch_to(follower, began_s)
+        part.mover.interrupt()
+        part.switch_to(follower, began_s)
 
     # --------------------------------------------------------------------------------------------------------- failing
 

@@ -58,6 +58,7 @@ class SimulatedMover:
         disk: has the checkpoint at home.
         agenda: time.
         trace: the history.
+        copies_while_held: see ``PauseEstimate``.
 
     Attributes:
         moves: how often it has moved, in both directions.
@@ -75,8 +76,11 @@ class SimulatedMover:
         disk: CheckpointAtHome,
         agenda: Agenda,
         trace: Trace,
+        *,
+        copies_while_held: bool = True,
     ) -> None:
         self.moves = 0
+        self._copies_while_held = copies_while_held
         self.copies: dict[str, Checkpoint] = {}
         self._owner = owner
         self._options = options
@@ -94,7 +98,8 @@ class SimulatedMover:
 
     def begin(self) -> None:
         """Begin with the memory of a new gateway."""
-        self._ahead, self._pause = CopiedAhead(self._clock), PauseEstimate(self._clock)
+        self._ahead = CopiedAhead(self._clock)
+        self._pause = PauseEstimate(self._clock, copies_while_held=self._copies_while_held)
         self._sent_to, self.home_seq = "", 0
         self.interrupt()
 
