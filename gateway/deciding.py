@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.fleet.fitting import Fitter
 from gateway.views.moneyview import log_bill
+from gateway.views.why.commandwords import in_words
 from gateway.views.why.decisions import DecisionLog
 from gateway.views.why.eventlog import EventLog
 from infra.clock import Clock
@@ -96,8 +97,8 @@ class Deciding:
         self._watch(event, commands)
         log_bill(self.scheduler, event)
         for command in commands:
-            if not isinstance(command, Ask):
-                _LOG.info("%s", command)
+            if said := in_words(command):
+                _LOG.info("%s", said)
             if isinstance(command, Fit):
                 self._fitter.begin(command)
         self._execute(commands)

@@ -43,6 +43,20 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(self.column[:1]).union(*(child.columns for child in self.children))
 
 
+def of_stream(conditions: tuple[Predicate, ...], stream: Predicate) -> tuple[Predicate, ...]:
+    """Return what rows of one of several streams must meet.
+
+    Args:
+        conditions: what a row must meet to be needed by one of several scans, each of one stream.
+        stream: the condition that a row is of the stream.
+    """
+    found: list[Predicate] = []
+    for each in conditions:
+        branches = [child for child in each.children if stream in child.children] if each.op == "or" else []
+        found += branches[0].children if len(branches) == 1 else (each,)
+    return tuple(found)
+
+
 class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a query's plan does with an input column, apart from the ``predicates`` of its `QueryPlan`.
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.machinery
+import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from engines.query.sqltext import ddl_tokens, sql_tokens
 from infra.messages import APPEND, OpenQuery
@@ -27,7 +30,7 @@ class CodeError(Exception):
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of a query's definition: SQL or function, sources, schema, event time, output, tables.
+    """Return the hash of a query's definition: SQL or function, code, schema, event time, streams, output, tables.
 
     Of a table its declaration counts: neither its content nor where its files are. If it is divided, the key and the
     number of parts count, too: all parts have the same hash.
@@ -63,6 +66,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     if (event_time := query.event_time) is not None:
         # Without one the hash is that of earlier versions, whose state stays valid.
         _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
+    for stream in query.streams:
+        _add(digest, b"stream" + msgspec.json.encode(stream))
     if query.part is not None:
         _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
     if query.output != APPEND:
@@ -116,7 +121,7 @@ def _load(query: OpenQuery) -> Callable[[Any], Any]:
         raise CodeError(
             f"query {query.query}: importing {module_name} failed: {type(error).__name__}: {error}"
         ) from error
-    if folder is not None and not _is_below(module, folder):
+    if folder is not None and (module_name, module) not in _modules_below([folder]):
         raise CodeError(
             f"query {query.query}: {module_name} came from {module.__file__}, not from {folder}; "
             "give the module another name"
@@ -159,8 +164,8 @@ def _use_folder(folder: Path) -> None:
     An earlier query may have loaded older contents of the same files, or a module of the same name from elsewhere.
     """
     _user_folders.add(folder)
-    for name, module in list(sys.modules.items()):
-        if name != "__main__" and any(_is_below(module, each) for each in _user_folders):
+    for name, _ in _modules_below(_user_folders):
+        if name != "__main__":
             del sys.modules[name]
     if str(folder) in sys.path:
         sys.path.remove(str(folder))
@@ -171,12 +176,25 @@ def _modules_with(module: types.ModuleType, folder: Path | None) -> list[types.M
     """Return what goes to executors with a module: the modules in the user's folder, or those of a query of ours."""
     if folder is None and module.__name__.startswith(f"{_OWN_PACKAGE}."):
         folder = Path(str(module.__file__)).resolve().parent
-    return [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
+    return [module] if folder is None else [each for _, each in _modules_below([folder])]
 
 
-def _is_below(module: object, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve().is_relative_to(folder)
+def _modules_below(folders: Collection[Path]) -> list[tuple[str, types.ModuleType]]:
+    """Return the modules that were loaded from files below any of these folders, by name."""
+    found = []
+    # Links are followed once for each folder: a process has thousands of modules.
+    below: dict[str, bool] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is None:
+            continue
+        parent = file.rpartition(os.sep)[0]
+        if parent not in below:
+            real = Path(parent).resolve()
+            below[parent] = any(real.is_relative_to(folder) for folder in folders)
+        if below[parent]:
+            found.append((name, module))
+    return found
 
 
 def _add(digest: Any, part: bytes) -> None:

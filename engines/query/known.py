@@ -20,10 +20,11 @@ from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
 from engines.query.outputs.modes import as_emitted, why_refused
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
-from engines.query.parts.heartbeats import Build, quoted, with_heartbeat, without_heartbeats
-from engines.query.parts.timely import optimised, why_watermarks_differ
+from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
+from engines.query.parts.timely import optimised, untimed, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
+from engines.query.streams.views import event_times, over_streams, with_watermark
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
@@ -110,7 +111,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """
     try:
         code_hash = code.check(spec)
-        build = _by_function(spec) if spec.function else _by_sql(spec, statements(spec.sql))
+        users = _by_function(spec) if spec.function else _by_sql(spec, statements(spec.sql))
         columns = schemas.struct_of(base, spec.schema_ddl)
         input_schema = schemas.arrow_of(columns)
     except code.CodeError as error:
@@ -123,18 +124,27 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         raise RefusedError(f"query {spec.query}: {refusal}")
     _check_carried(spec, "schema", input_schema)
     _check_tables(base, spec)
+    build = over_streams(users, spec.streams, timed=False)
     found, result_schema = _analysed(base, spec, columns, build)
-    if spec.event_time is not None:
-        _check_event_time(spec, spec.event_time, columns)
-        if found.stateful:
-            found = plan.with_event_time(found, spec.event_time.column, input_schema)
-    elif found.stateful and (found.needed_schema or found.uses is not None):
+    timed = event_times(spec)
+    for event_time in timed:
+        _check_event_time(spec, event_time, columns)
+    if found.stateful:
+        for event_time in timed:
+            found = plan.with_event_time(found, event_time.column, input_schema)
+    # Of several streams, some may have the config's watermark, and others one that the query sets.
+    own = spec.event_time is None and bool(found.needed_schema or found.uses is not None)
+    if found.stateful and own:
         found = plan.with_watermarks(found, _own_event_times(base, columns, build), input_schema)
     watermark = spec.event_time if found.stateful else None
+    undivided = over_streams(_with_watermark(users, watermark), spec.streams, timed=found.stateful)
+    build = undivided
     if spec.part is not None:
-        _check_part(base, spec, spec.part, columns, found, _with_watermark(build, watermark))
-        build = without_heartbeats(build, watermark)
-    build = _with_watermark(build, watermark)
+        _check_part(base, spec, spec.part, columns, found, undivided)
+        if spec.streams:
+            build = over_streams(users, spec.streams, timed=True, marked=True)
+        else:
+            build = _with_watermark(without_heartbeats(users, watermark), watermark)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
@@ -175,8 +185,12 @@ def _why_other_watermarks(
         events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
         frame = _built(spec, undivided, events, columns.names)
         passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
-        return why_own_watermark(passed, spec.event_time) or why_watermarks_differ(
-            optimised(frame), found.predicates, schemas.arrow_of(columns)
+        plan_there, schema = optimised(frame), schemas.arrow_of(columns)
+        timed = [stream.name for stream in spec.streams if stream.event_time is not None]
+        if spec.streams and untimed(plan_there, timed, schema):
+            passed += 1
+        return why_own_watermark(passed, timed=bool(event_times(spec))) or why_watermarks_differ(
+            plan_there, found.predicates, schema
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -187,7 +201,7 @@ def _with_watermark(build: Build, event_time: EventTime | None) -> Build:
         return build
 
     def build_over_watermark(events: DataFrame) -> DataFrame:
-        return build(events.withWatermark(quoted(event_time.column), f"{event_time.lateness_ms} milliseconds"))
+        return build(with_watermark(events, event_time))
 
     return build_over_watermark
 
@@ -279,7 +293,8 @@ def _built(spec: OpenQuery, build: Build, events: DataFrame, columns: Sequence[s
         created = [name for name, _ in statements(spec.sql).views] if spec.sql else []
         where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()) if created)
         views = [*(table.name for table in spec.tables), *created]
-        raise RefusedError(f"query {spec.query}: {where}{wrong_name(error, columns, views) or why(error)}") from error
+        wrong = wrong_name(error, columns, views, [stream.name for stream in spec.streams])
+        raise RefusedError(f"query {spec.query}: {where}{wrong or why(error)}") from error
 
 
 def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:

@@ -36,23 +36,28 @@ _OTHER_MODE: Final = {
 """What to write, by a part of Spark's text; these errors have no condition of their own."""
 
 
-def wrong_name(error: BaseException, columns: Sequence[str], views: Sequence[str] = ()) -> str:
+def wrong_name(
+    error: BaseException, columns: Sequence[str], views: Sequence[str] = (), streams: Sequence[str] = ()
+) -> str:
     """Return which column or table does not exist, and which do; empty if the error is another one.
 
     Args:
         error: raised when the query was analysed.
         columns: of the view of events.
         views: that the query creates.
+        streams: the views of its events if they are from several sources.
     """
     if not isinstance(error, PySparkException):
         return ""
     condition, said = error.getCondition() or "", error.getMessageParameters() or {}
     if condition in _NO_COLUMN:
         return _no_column(
-            _names(said.get("objectName", "")), _last_names(said.get("proposal", "")), [] if views else columns
+            _names(said.get("objectName", "")),
+            _last_names(said.get("proposal", "")),
+            [] if views or streams else columns,
         )
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
-        return _no_table(".".join(_names(said.get("relationName", ""))), [EVENTS, *views])
+        return _no_table(".".join(_names(said.get("relationName", ""))), list(streams) or [EVENTS], views)
     return ""
 
 
@@ -67,10 +72,11 @@ def _no_column(path: list[str], proposed: list[str], columns: Sequence[str]) -> 
     return f'there is no column "{name}" in the view {EVENTS}{nearest} (its columns are {_listed(columns)})'
 
 
-def _no_table(name: str, views: Sequence[str]) -> str:
-    nearest = _nearest(name, views)
+def _no_table(name: str, of_events: Sequence[str], views: Sequence[str]) -> str:
+    nearest = _nearest(name, [*of_events, *views])
     near = f'; write "{nearest}"' if nearest else ""
-    return f'there is no table or view "{name}": the query\'s events are in the view "{EVENTS}"{near}'
+    plural = "" if len(of_events) == 1 else "s"
+    return f'there is no table or view "{name}": the query\'s events are in the view{plural} {_quoted(of_events)}{near}'
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPl
         column: of the event time.
         schema: the query's input.
     """
-    kept = tuple(each for each in found.predicates if column not in each.columns)
+    kept = tuple(less for each in found.predicates if (less := _without(column, each)) is not None)
     read = {column: "the watermark is computed from it"}
     for left in found.predicates:
         if left not in kept:
@@ -140,6 +140,20 @@ def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPl
             used[name] = msgspec.structs.replace(used.get(name, ColumnUse(column=name)), other=other)
         uses = tuple(used.values())
     return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
+
+
+def _without(column: str, predicate: Predicate) -> Predicate | None:
+    """Return what a condition demands of other columns, so that no row meets less than before; None for nothing."""
+    if column not in predicate.columns:
+        return predicate
+    if predicate.op == "and":
+        left = tuple(less for each in predicate.children if (less := _without(column, each)) is not None)
+        return msgspec.structs.replace(predicate, children=left) if left else None
+    if predicate.op == "or":
+        branches = [_without(column, each) for each in predicate.children]
+        kept = tuple(each for each in branches if each is not None)
+        return msgspec.structs.replace(predicate, children=kept) if len(kept) == len(branches) else None
+    return None
 
 
 def with_watermarks(found: QueryPlan, columns: Sequence[str] | None, schema: pa.Schema) -> QueryPlan:

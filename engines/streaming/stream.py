@@ -17,6 +17,7 @@ from engines.late.lineage import NoLineageError, check
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.nodes import watermarks
 from engines.query.reasons import why
+from engines.query.streams.views import event_times
 from engines.spark.session import sibling
 from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
@@ -182,9 +183,9 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
     """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
-    if query.spec.event_time is not None and watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
+    if event_times(query.spec) and watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
         raise RefusedError(
-            f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
+            f"query {query.spec.query}: event_time sets the watermark of its events, and its sql or function sets "
             "another one: remove one of them"
         )
     if query.spec.keep_late and query.plan.stateful:

@@ -106,7 +106,8 @@ def _has_state(config: Config, name: str) -> bool:
 
 def _places(config: Config, name: str) -> Places:
     query = config.queries[name]
-    return Places(_place(query.source), _place(query.sink))
+    sources = [f"{stream} {_place(source)}".strip() for stream, source in query.inputs.items()]
+    return Places(", ".join(sources), _place(query.sink))
 
 
 def _place(section: Any) -> str:

@@ -25,10 +25,10 @@ from gateway.config.connectors.sources import (
     SourceConfig,
     StepConfig,
 )
+from gateway.config.connectors.streams import EventTimeConfig, SeveralSources, key_of
 from gateway.config.policy import PolicyConfig, SwitchingConfig, ThresholdsConfig, policy_findings
 from gateway.config.queries import (
     Codec,
-    EventTimeConfig,
     OrderConfig,
     PayloadConfig,
     QosConfig,
@@ -75,6 +75,7 @@ __all__ = [
     "RunsConfig",
     "S3SinkConfig",
     "S3SourceConfig",
+    "SeveralSources",
     "SinkConfig",
     "SourceConfig",
     "SparkConfig",
@@ -126,7 +127,7 @@ class Config(Checked):
 
     def _upstreams(self) -> dict[str, list[str]]:
         return {
-            name: [query.source.name] if isinstance(query.source, QuerySourceConfig) else []
+            name: [source.name for source in query.inputs.values() if isinstance(source, QuerySourceConfig)]
             for name, query in self.queries.items()
         }
 
@@ -158,10 +159,11 @@ class Config(Checked):
 
     def _journal_findings(self) -> list[Finding]:
         return [
-            Finding(key=("queries", name, "source", "journal", "replicate"), what=what)
+            Finding(key=("queries", name, *key_of(stream), "journal", "replicate"), what=what)
             for name, query in self.queries.items()
-            if query.mistaken.isdisjoint(("source", "sink"))
-            if isinstance(query.source, HttpSourceConfig | MqttSourceConfig) and query.source.journal.replicate
+            if query.mistaken.isdisjoint(("one_source", "sources", "sink"))
+            for stream, source in query.inputs.items()
+            if isinstance(source, HttpSourceConfig | MqttSourceConfig) and source.journal.replicate
             if (what := self._why_not_replicate(query)) is not None
         ]
 
@@ -179,12 +181,13 @@ class Config(Checked):
         sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3SinkConfig)]
         read = [
             Finding(
-                key=("queries", name, "source", "prefix"),
+                key=("queries", name, *key_of(stream), "prefix"),
                 what=f'query "{writer}" writes there, also parts that do not count; read a prefix that no query writes',
             )
             for name, query in self.queries.items()
+            for stream, source in query.inputs.items()
             for writer, sink in sinks
-            if isinstance(query.source, S3SourceConfig) and shared_prefix(query.source, sink)
+            if isinstance(source, S3SourceConfig) and shared_prefix(source, sink)
         ]
         return read + [
             Finding(
@@ -198,10 +201,11 @@ class Config(Checked):
 
     def _upstream_findings(self) -> list[Finding]:
         return [
-            Finding(key=("queries", name, "source", "name"), what=what)
-            for name, upstreams in self._upstreams().items()
-            for upstream in upstreams
-            if (what := self._upstream_problem(upstream)) is not None
+            Finding(key=("queries", name, *key_of(stream), "name"), what=what)
+            for name, query in self.queries.items()
+            for stream, source in query.inputs.items()
+            if isinstance(source, QuerySourceConfig)
+            if (what := self._upstream_problem(source.name)) is not None
         ]
 
     def _upstream_problem(self, upstream: str) -> str | None:
@@ -227,5 +231,7 @@ class Config(Checked):
         except CycleError as error:
             cycle = [str(name) for name in error.args[1]]
             what = f"queries read each other in a circle ({' -> '.join(reversed(cycle))}); one must read something else"
-            return [Finding(key=("queries", cycle[0], "source", "name"), what=what)]
+            first = self.queries[cycle[0]]
+            streams = [s for s, source in first.inputs.items() if getattr(source, "name", None) == cycle[-2]]
+            return [Finding(key=("queries", cycle[0], *key_of(streams[0]), "name"), what=what)]
         return []

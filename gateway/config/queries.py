@@ -11,6 +11,15 @@ from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.output import OutputConfig, output_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
+from gateway.config.connectors.streams import (
+    EventTimeConfig,
+    SeveralSources,
+    Streams,
+    column_problem,
+    common_ddl,
+    has_columns,
+    streams_of,
+)
 from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
 from gateway.config.words.ddl import top_level_columns
@@ -27,7 +36,7 @@ from gateway.config.words.fields import (
 )
 from gateway.config.words.units import duration_s
 from infra.link.frames import MAX_PAYLOAD_BYTES
-from infra.messages import EventTime, KeyPart
+from infra.messages import EventStream, EventTime, KeyPart
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
@@ -111,20 +120,6 @@ class DeadLettersConfig(Section):
         return 0 if self.most == 1 else max(1, int(self.most * 1000))
 
 
-class EventTimeConfig(Section):
-    """The watermark of the view ``events`` (see docs/event-time.md).
-
-    Attributes:
-        column: a TIMESTAMP column of ``schema``.
-        lateness_s: how much later than newer events an event may come and still count.
-        late: whether an event that comes too late is only counted, or also becomes a dead letter.
-    """
-
-    column: str = Field(min_length=1)
-    lateness_s: Duration = Field(alias="lateness")
-    late: Literal["drop", "dead-letters"] = "drop"
-
-
 def _pauses(value: object) -> object:
     """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
     first, _, most = str(value).partition("..")
@@ -155,11 +150,6 @@ class OnFailureConfig(Section):
         return RestartTerms(first_s=self.restart_s[0], most_s=self.restart_s[1], give_up_after_s=self.give_up_after_s)
 
 
-def _has_columns(ddl: str) -> str:
-    top_level_columns(ddl)
-    return ddl
-
-
 def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
     if len({name.lower() for name in tables}) < len(tables):
         raise ValueError("two tables have the same name but for letter case, which does not count in SQL; rename one")
@@ -170,24 +160,26 @@ class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
     ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
+    ``sources`` are several sources in place of ``source``, ``schema`` and ``event_time`` (docs/several-sources.md).
     ``tables`` are static tables that it reads besides its events (docs/tables.md).
     ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
     """
 
     CHECKS = (
-        ("_text_findings", ("sql", "function", "tables")),
-        ("_column_findings", ("schema_ddl", "payload", "order", "source")),
-        ("_event_time_findings", ("schema_ddl", "event_time")),
-        ("_protection_findings", ("schema_ddl", "payload")),
+        ("_text_findings", ("sql", "function", "tables", "sources")),
+        ("_column_findings", ("one_schema", "payload", "order", "one_source", "sources")),
+        ("_event_time_findings", ("one_schema", "event_time", "sources")),
+        ("_protection_findings", ("one_schema", "payload", "sources")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
-        ("_division_findings", ("schema_ddl", "switching")),
-        ("_circle_findings", ("source", "sink")),
+        ("_division_findings", ("one_schema", "switching", "sources")),
+        ("_circle_findings", ("one_source", "sink", "sources")),
         ("_output_findings", ("output", "sink")),
     )
 
-    source: SourceConfig
-    schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
+    one_source: SourceConfig | None = Field(default=None, alias="source")
+    one_schema: Annotated[str, AfterValidator(has_columns)] | None = Field(default=None, alias="schema", min_length=1)
+    sources: Streams = Field(default={})
     sql: str | None = None
     function: FunctionName | None = None
     event_time: EventTimeConfig | None = None
@@ -213,6 +205,28 @@ class QueryConfig(Checked):
         return self
 
     @property
+    def source(self) -> SourceConfig | SeveralSources:
+        """Return where its events come from."""
+        return self.inputs[""] if "" in self.inputs else SeveralSources(self.inputs)
+
+    @property
+    def inputs(self) -> dict[str, SourceConfig]:
+        """Return each source by the name of its stream; the only one has an empty name."""
+        if self.sources:
+            return {name: stream.source for name, stream in self.sources.items()}
+        return {} if self.one_source is None else {"": self.one_source}
+
+    @property
+    def schema_ddl(self) -> str:
+        """Return the columns of its events, of all streams together."""
+        return common_ddl(self.sources) if self.sources else self.one_schema or ""
+
+    @property
+    def streams(self) -> tuple[EventStream, ...]:
+        """Return its streams as engine hosts get them; none if it has one source."""
+        return streams_of(self.sources)
+
+    @property
     def thresholds(self) -> ThresholdsConfig:
         """Return the switching thresholds with their defaults."""
         said, target_s = self.switching, self.qos.latency_s
@@ -232,16 +246,51 @@ class QueryConfig(Checked):
         return KeyPart(key=self.switching.key or "", index=0, parts=self.switching.parts)
 
     @property
+    def event_times(self) -> dict[str, EventTimeConfig]:
+        """Return the event time of each stream that has one; that of the only source has an empty name."""
+        said = {name: stream.event_time for name, stream in self.sources.items()} or {"": self.event_time}
+        return {name: event_time for name, event_time in said.items() if event_time is not None}
+
+    @property
+    def time_columns(self) -> dict[str, str]:
+        """Return the event-time columns by stream, as they are called in ``schema_ddl``."""
+        if self.event_time is not None:
+            return {"": self.event_time.column}
+        timed = ((stream, stream.event_time) for stream in self.streams)
+        return {stream.name: dict(stream.columns)[at.column] for stream, at in timed if at is not None}
+
+    @property
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
-        if self.event_time is None:
-            return None
-        return EventTime(column=self.event_time.column, lateness_ms=round(self.event_time.lateness_s * 1000))
+        return None if self.event_time is None else self.event_time.watermark
+
+    @property
+    def refreshed(self) -> dict[str, float]:
+        """Return how often (s) to look for new content of those of its tables for which the config says it."""
+        return {name: table.refresh_s for name, table in self.tables.items() if table.refresh_s is not None}
 
     @property
     def keeps_late(self) -> bool:
         """Whether events that come too late become dead letters."""
         return self.event_time is not None and self.event_time.late == "dead-letters"
+
+    def findings(self) -> list[Finding]:
+        """See ``Checked.findings``; a query without source or schema has no findings about these."""
+        found = [] if "sources" in self._mistaken else self._source_findings()
+        missing = {"one_source": self.one_source, "one_schema": self.one_schema}
+        if not self.sources:
+            self._mistaken |= {name for name, value in missing.items() if value is None}
+        return found + super().findings()
+
+    def _source_findings(self) -> list[Finding]:
+        said = {"one_source": self.one_source, "one_schema": self.one_schema, "event_time": self.event_time}
+        if self.sources:
+            what = "each of the sources has its own: move it there"
+            wrong = [name for name, value in said.items() if value is not None]
+        else:
+            what = "is missing; add it"
+            wrong = [name for name in ("one_source", "one_schema") if said[name] is None and name not in self._mistaken]
+        return [Finding(key=(name.removeprefix("one_"),), what=what) for name in wrong]
 
     def _text_findings(self) -> list[Finding]:
         if (self.sql is None) == (self.function is None):
@@ -252,53 +301,55 @@ class QueryConfig(Checked):
             views = {name.lower() for name, _ in statements(self.sql or "SELECT").views}
         except StatementError as error:
             return [Finding(key=("sql",), what=str(error))]
+        streams = {name.lower() for name in self.sources}
         return [
-            Finding(key=("tables", name), what="is also a view that sql creates; give one of them another name")
-            for name in self.tables
-            if name.lower() in views
+            Finding(key=(of, name), what=f"is also a view {whose}; give one of them another name")
+            for of, names, others, whose in (
+                ("tables", self.tables, views, "that sql creates"),
+                ("sources", self.sources, views, "that sql creates"),
+                ("tables", self.tables, streams, "of one of the sources"),
+            )
+            for name in names
+            if name.lower() in others
         ]
 
     def _division_findings(self) -> list[Finding]:
         return self.switching.findings(self.schema_ddl, late=self.event_time.late if self.event_time else "drop")
 
     def _circle_findings(self) -> list[Finding]:
-        return circle_findings(self.source, self.sink)
+        return [finding for source in self.inputs.values() for finding in circle_findings(source, self.sink)]
 
     def _output_findings(self) -> list[Finding]:
         return output_findings(self.output, self.sink)
 
     def _column_findings(self) -> list[Finding]:
-        columns = top_level_columns(self.schema_ddl)
+        columns, source = top_level_columns(self.schema_ddl), self.one_source
         wanted: list[tuple[tuple[str, ...], str, str]] = []
         if isinstance(self.payload.compress, dict):
             wanted += [(("payload", "compress", name), name, "") for name in self.payload.compress]
         if self.order is not None and self.order.by != "arrival":
             wanted.append((("order", "by"), self.order.by, "TIMESTAMP"))
-        if isinstance(self.source, FileSourceConfig) and self.source.replay and self.source.replay.id_field:
-            wanted.append((("source", "replay", "id"), self.source.replay.id_field, "STRING"))
-        if isinstance(self.source, FileSourceConfig) and self.source.replay and self.source.replay.times:
-            wanted.append((("source", "replay", "times"), self.source.replay.times, "TIMESTAMP"))
-        of_source = self.source.column_findings(columns) if isinstance(self.source, KafkaSourceConfig) else []
+        if isinstance(source, FileSourceConfig) and source.replay and source.replay.id_field:
+            wanted.append((("source", "replay", "id"), source.replay.id_field, "STRING"))
+        if isinstance(source, FileSourceConfig) and source.replay and source.replay.times:
+            wanted.append((("source", "replay", "times"), source.replay.times, "TIMESTAMP"))
+        of_source = source.column_findings(columns) if isinstance(source, KafkaSourceConfig) else []
         return of_source + [
             Finding(key=key, what=what)
             for key, name, kind in wanted
-            if (what := _column_problem(columns, name, kind)) is not None
+            if (what := column_problem(columns, name, kind)) is not None
         ]
 
     def _event_time_findings(self) -> list[Finding]:
-        if self.event_time is None:
+        if self.event_time is None or self.sources:
             return []
-        columns, name = top_level_columns(self.schema_ddl), self.event_time.column
-        what = _column_problem(columns, name, "TIMESTAMP")
-        if what is None and columns[name].startswith("TIMESTAMP_NTZ"):
-            what = f'column "{name}" is TIMESTAMP_NTZ, but must be TIMESTAMP: a watermark needs a time with a zone'
-        return [Finding(key=("event_time", "column"), what=what)] if what else []
+        return self.event_time.findings(top_level_columns(self.schema_ddl))
 
     def _protection_findings(self) -> list[Finding]:
         columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()
         for option, names in self.payload.protected.items():
             for name in names:
-                what = _column_problem(columns, name, "")
+                what = column_problem(columns, name, "")
                 if what is None and option != "private" and not _is_sealable(columns[name]):
                     what = f'column "{name}" is {columns[name]}; {option} is for STRING and BINARY: make it private'
                 if what is None and name in seen:
@@ -338,11 +389,3 @@ class QueryConfig(Checked):
 def _is_sealable(kind: str) -> bool:
     # A collation compares texts in its own way, which tokens do not follow.
     return kind.split()[0] in ("STRING", "BINARY") and "COLLATE" not in kind.split()
-
-
-def _column_problem(columns: dict[str, str], name: str, kind: str) -> str | None:
-    if name not in columns:
-        return f'"{name}" is not a column of schema; its columns are {", ".join(columns)}'
-    if not columns[name].startswith(kind):
-        return f'column "{name}" is {columns[name]}, but must be {kind}'
-    return None

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, same_brokers
 from gateway.config.connectors.sinks import SinkConfig
-from gateway.config.connectors.sources import SourceConfig
 from gateway.connectors.tlsfiles import client_context
 from infra.together import wait_out
 
@@ -63,7 +62,7 @@ def group_of(source: KafkaSourceConfig, query: str) -> str:
     return source.group or f"spillway-{query}"
 
 
-def shared_group(source: SourceConfig, sink: SinkConfig, query: str) -> str | None:
+def shared_group(source: object, sink: SinkConfig, query: str) -> str | None:
     """Return the source's group if the sink's transactions can move its offsets: both are on the same brokers."""
     if not isinstance(source, KafkaSourceConfig) or not isinstance(sink, KafkaSinkConfig):
         return None

@@ -13,6 +13,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
         part: the source's own number of a piece (a loop over a file, the first seq of a result part, a segment).
         offset: the place in that piece (in bytes or rows, depending on the source).
         offsets: for a source with partitions, the next offset of each, by ``<topic>/<partition>``.
+        streams: for several sources, the position in each, by the name of its stream.
         replayed: how many dead letters were replayed before it.
     """
 
@@ -20,4 +21,9 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     part: int = 0
     offset: int = 0
     offsets: dict[str, int] = {}
+    streams: dict[str, Position] = {}
     replayed: int = 0
+
+    def of_stream(self, name: str) -> Position:
+        """Return the position in one of several sources; its start if nothing of it was read."""
+        return self.streams.get(name, Position())

@@ -45,11 +45,10 @@ class VmQueries:
 
         async def open_one(query: str) -> None:
             try:
-                await self._queries[query].attach(connection)
+                if await self._queries[query].attach(connection):
+                    self._open[vm].add(query)
             except (QueryRefusedError, TimeoutError) as error:
                 refusals[query] = error
-            else:
-                self._open[vm].add(query)
 
         self._opening.add(vm)
         try:
@@ -74,14 +73,13 @@ class VmQueries:
             if name in self._open[vm] or name in self._refused[vm]:
                 continue
             try:
-                await self._queries[name].attach(connection)
+                if await self._queries[name].attach(connection):
+                    self._open[vm].add(name)
             except LinkLost:
                 return  # the task that watches the link handles that
             except (QueryRefusedError, TimeoutError) as error:
                 self._refused[vm].add(name)
                 self._tell(name, vm, str(error))
-            else:
-                self._open[vm].add(name)
 
     async def keep_off(self, query: str, vm: str, reason: str) -> bool:
         """Close a query on a VM on which it cannot continue; return whether the VM serves any other."""

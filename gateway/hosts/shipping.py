@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from infra.messages import OpenQuery, StaticTable, TablePart
-from infra.payload.tablefiles import MAX_TABLE_BYTES, PackedTable, TableError, pack, unpack
+from infra.payload.tablefiles import MAX_TABLE_BYTES, PackedTable, TableError, pack, signature, unpack
 from infra.threads import run_to_end
 
 _PART_BYTES: Final = 1 << 20
@@ -37,6 +37,7 @@ class TableVersions:
         self._declared = declared
         self._part_bytes = part_bytes
         self._read: dict[str, PackedTable] = {}
+        self._seen: tuple[object, ...] = ()
         self._reading = asyncio.Lock()
 
     async def at(self, connection: Connection) -> tuple[StaticTable, ...]:
@@ -50,17 +51,51 @@ class TableVersions:
             return ()
         async with self._reading:
             if not self._read:
-                try:
-                    self._read = await run_to_end(lambda: read_tables(self._declared))
-                except TableError as error:
-                    raise QueryRefusedError(f"query {self._query}: {error}") from error
+                await run_to_end(self._read_all)
         for table in self._read.values():
             await self._send(connection, table)
         return with_versions(self._declared, self._read)
 
+    async def newer(self) -> TableVersions | None:
+        """Return the present versions of the tables; None if these are the present ones.
+
+        Raises:
+            QueryRefusedError: the files cannot be read, or are too large.
+        """
+        found = TableVersions(self._query, self._declared, self._part_bytes)
+        return found if await run_to_end(lambda: self._differs(found)) else None
+
+    def _differs(self, found: TableVersions) -> bool:
+        if self._look() == self._seen:
+            return False
+        found._read_all()
+        self._seen = found._seen
+        return self._fingerprints != found._fingerprints
+
+    @property
+    def _fingerprints(self) -> set[str]:
+        return {table.fingerprint for table in self._read.values()}
+
+    def _look(self) -> tuple[object, ...]:
+        found = []
+        for table in self._declared:
+            try:
+                found.append(signature(Path(table.path)))
+            except TableError as error:
+                raise QueryRefusedError(f"query {self._query}: table {table.name}: {error}") from error
+        return tuple(found)
+
+    def _read_all(self) -> None:
+        # Files that change after this look are read again later.
+        self._seen = self._look()
+        try:
+            self._read = read_tables(self._declared)
+        except TableError as error:
+            raise QueryRefusedError(f"query {self._query}: {error}") from error
+
     def forget(self, connection: Connection) -> None:
         """Send the versions to a host again, which has refused a query that reads them."""
-        connection.tables -= {table.fingerprint for table in self._read.values()}
+        connection.tables -= self._fingerprints
 
     async def _send(self, connection: Connection, table: PackedTable) -> None:
         async with connection.sending_tables:

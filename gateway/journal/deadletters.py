@@ -47,6 +47,7 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
         place: its place in the source, in words, if record and offset do not say it.
         at: when it was added (ISO 8601, UTC).
         replayed: its number among the replayed dead letters, if it was replayed and failed again; else -1.
+        stream: of a query with several sources, the one that the record is from, if it could not be decoded.
     """
 
     reason: str
@@ -59,6 +60,7 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     place: str = ""
     at: str = ""
     replayed: int = -1
+    stream: str = ""
 
     def kept(self) -> bytes:
         """Return the part of the content that was kept."""
@@ -81,6 +83,7 @@ def dead_letter(
     seq: int = -1,
     place: str = "",
     replayed: int = -1,
+    stream: str = "",
 ) -> DeadLetter:
     """Return the letter for ``raw``, which is cut to 64 KiB.
 
@@ -94,6 +97,7 @@ def dead_letter(
         seq: see ``DeadLetter``.
         place: see ``DeadLetter``.
         replayed: see ``DeadLetter``.
+        stream: see ``DeadLetter``.
     """
     whole_bytes = max(len(raw), raw_bytes)
     kept = raw[:KEPT_BYTES]
@@ -107,7 +111,9 @@ def dead_letter(
         else:
             encoded = base64.b64encode(kept).decode()
     at = datetime.fromtimestamp(at_wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return DeadLetter(reason, text, record, offset, seq, encoded, whole_bytes if cut else -1, place, at, replayed)
+    return DeadLetter(
+        reason, text, record, offset, seq, encoded, whole_bytes if cut else -1, place, at, replayed, stream
+    )
 
 
 class _Earlier(msgspec.Struct, frozen=True):
@@ -117,6 +123,7 @@ class _Earlier(msgspec.Struct, frozen=True):
     replayed: int = -1
     seqs: list[tuple[int, int]] = []
     next_replay: int = 0
+    records: dict[str, int] = {}
 
 
 class DeadLetterFile:
@@ -146,7 +153,8 @@ class DeadLetterFile:
         self._tail = b""
         self.count = 0
         earlier = self._read_earlier()
-        self._last_record = earlier.record
+        # By the name of the stream; the only source of a query has none.
+        self._last_records = {"": earlier.record, **earlier.records}
         self._last_replayed = earlier.replayed
         self._seqs = IntervalSet(earlier.seqs)
         self._next_replay = earlier.next_replay
@@ -164,7 +172,7 @@ class DeadLetterFile:
             self._add(letters)
 
     def _add(self, letters: Sequence[DeadLetter]) -> None:
-        given = {(letter.record, letter.seq, letter.replayed): letter for letter in letters}
+        given = {(letter.record, letter.seq, letter.replayed, letter.stream): letter for letter in letters}
         new = [letter for letter in given.values() if not self._is_in(letter)]
         if not new:
             return
@@ -253,7 +261,9 @@ class DeadLetterFile:
             reached("deadletters.replay.before")
             self._seqs = IntervalSet((max(first, before_seq), last) for first, last in self._seqs if last >= before_seq)
             first, moved = self._next_replay, self.count
-            earlier = _Earlier(self._last_record, self._last_replayed, list(self._seqs), first + moved)
+            records = dict(self._last_records)
+            record = records.pop("")
+            earlier = _Earlier(record, self._last_replayed, list(self._seqs), first + moved, records)
             write_atomically(self._state_path, msgspec.json.encode(earlier))
             # If the next steps fail, these numbers are skipped.
             self._next_replay = first + moved
@@ -296,7 +306,7 @@ class DeadLetterFile:
             return self._seqs.covers(letter.seq, letter.seq)
         if letter.replayed >= 0:
             return letter.replayed <= self._last_replayed
-        return letter.record <= self._last_record
+        return letter.record <= self._last_records.get(letter.stream, -1)
 
     def _note(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
@@ -305,5 +315,6 @@ class DeadLetterFile:
             elif letter.replayed >= 0:
                 self._last_replayed = max(self._last_replayed, letter.replayed)
             else:
-                self._last_record = max(self._last_record, letter.record)
+                last = self._last_records.get(letter.stream, -1)
+                self._last_records[letter.stream] = max(last, letter.record)
         self.count += len(letters)

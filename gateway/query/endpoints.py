@@ -23,7 +23,7 @@ from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sinks.owned import OwnedSink
 from gateway.sources.base import SourceUnavailableError
-from gateway.sources.choose import SourceContext, make_schedule, make_source
+from gateway.sources.choose import SourceContext, make_schedule, make_source, stream_folder
 from gateway.sources.files.fleetnotes import FleetNotes
 from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
 from gateway.sources.replayed import ReplayFiles, WithReplays
@@ -135,8 +135,12 @@ class Endpoints:
             replica=self._replica(identity),
             kept_files=self.kept_files(identity),
         )
+        streams = self._config.streams
         source = WithReplays(
-            make_source(self._config.source, context), ReplayFiles(self._folder / "replay"), strict=strict
+            make_source(self._config.source, context, streams),
+            ReplayFiles(self._folder / "replay"),
+            strict=strict,
+            streams=streams,
         )
         undo.push_async_callback(source.close)
         await self._outlast(SourceUnavailableError, "source", lambda: source.open(schema))
@@ -150,14 +154,19 @@ class Endpoints:
         folder = f"journals/{fleet.name}/{self._name}/{identity.owner}"
         return ReplicaPlace(fleet.store, folder, identity.place, identity.epoch, self._why_not_write)
 
-    def kept_files(self, identity: Identity) -> NotesStore:
-        """Return where the list of the objects of an ``s3`` source is kept."""
-        fleet, local = self._fleet, NotesFile(self._folder / NOTES_NAME)
-        if fleet is None:
-            return local
-        folder = f"files/{fleet.name}/{self._name}/{identity.owner}"
-        place = FleetPlace(fleet.store, folder, identity.place, identity.epoch, self._why_not_write)
-        return FleetNotes(place, local)
+    def kept_files(self, identity: Identity) -> Callable[[str], NotesStore]:
+        """Return a function that says where the list of the objects of an ``s3`` source is kept, by its stream."""
+
+        def kept(stream: str) -> NotesStore:
+            fleet, folder = self._fleet, stream_folder(self._folder, stream) if stream else self._folder
+            local = NotesFile(folder / NOTES_NAME)
+            if fleet is None:
+                return local
+            stored = f"files/{fleet.name}/{self._name}/{identity.owner}" + (f"/{stream}" if stream else "")
+            place = FleetPlace(fleet.store, stored, identity.place, identity.epoch, self._why_not_write)
+            return FleetNotes(place, local)
+
+        return kept
 
     def _shared_group(self, *, stateful: bool) -> str | None:
         """Return the consumer group whose offsets the sink's transactions commit, if they do."""

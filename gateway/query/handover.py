@@ -21,6 +21,7 @@ from gateway.config.models import (
     QueryConfig,
     QuerySourceConfig,
     S3SinkConfig,
+    SourceConfig,
 )
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
@@ -63,9 +64,14 @@ def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
         config: the query's config.
         stateful: whether its plan keeps state.
     """
-    source = config.source
     if not isinstance(config.sink, KafkaSinkConfig | S3SinkConfig):
         return f"a {config.sink.type} sink does not store where the query stands"
+    if why := next(filter(None, map(_why_source_stays, config.inputs.values())), ""):
+        return why
+    return "it keeps state (open windows, aggregates)" if stateful else ""
+
+
+def _why_source_stays(source: SourceConfig) -> str:
     if isinstance(source, HttpSourceConfig | MqttSourceConfig) and not source.journal.replicate:
         return (
             f"the journal of its {source.type} source holds events that senders do not send again, and is not copied "
@@ -75,7 +81,7 @@ def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
         return "the list of the files that it has read is kept there; that of an s3 source is in the object store"
     if isinstance(source, QuerySourceConfig):
         return f"it reads the results of query {source.name}, which are files"
-    return "it keeps state (open windows, aggregates)" if stateful else ""
+    return ""
 
 
 class StoredLog(msgspec.Struct, frozen=True, omit_defaults=True):

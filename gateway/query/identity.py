@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import APPEND, EventTime, KeyPart, OpenQuery, OutputMode, StaticTable
+from infra.messages import APPEND, EventStream, EventTime, KeyPart, OpenQuery, OutputMode, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -32,6 +32,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         function: the same.
         schema_ddl: the same.
         event_time: the same.
+        streams: the same.
         output: the same.
         tables: the same.
         part: the same; it says how the query is divided.
@@ -48,6 +49,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
     schema_ddl: str = ""
     event_time: EventTime | None = None
+    streams: tuple[EventStream, ...] = ()
     output: OutputMode = APPEND
     tables: tuple[StaticTable, ...] = ()
     part: KeyPart | None = None
@@ -76,6 +78,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
             function=self.function,
             schema_ddl=self.schema_ddl,
             event_time=self.event_time,
+            streams=self.streams,
             output=self.output,
             tables=self.tables,
             part=self.part,
@@ -165,6 +168,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         function=definition.function,
         schema_ddl=definition.schema_ddl,
         event_time=definition.event_time,
+        streams=definition.streams,
         output=definition.output,
         tables=definition.tables,
         part=definition.part,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gateway.config.models import (
     FileSourceConfig,
@@ -15,11 +15,13 @@ from gateway.config.models import (
     MqttSourceConfig,
     QuerySourceConfig,
     S3SourceConfig,
+    SeveralSources,
     SourceConfig,
 )
 from gateway.connectors.position import Position
 from gateway.query.identity import read_identity
 from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.choose import stream_folder
 from gateway.sources.files.filesource import is_mail, make_bucket
 from gateway.sources.files.folder import Folder
 from gateway.sources.files.listed import Storage
@@ -34,6 +36,8 @@ from gateway.sources.marks import (
     look_at_mails,
     look_at_results,
     look_at_topics,
+    looks_together,
+    mark_of,
 )
 from infra.threads import run_to_end
 
@@ -41,9 +45,14 @@ if TYPE_CHECKING:
     from gateway.sources.kafka.topicids import Topics
 
 
-def is_local(config: SourceConfig) -> bool:
+LocalConfig: TypeAlias = FileSourceConfig | MqttSourceConfig | HttpSourceConfig
+
+
+def is_local(config: SourceConfig | SeveralSources) -> bool:
     """Whether the source can be checked before the query is opened, without requests to other systems."""
-    return isinstance(config, FileSourceConfig | MqttSourceConfig | HttpSourceConfig)
+    if isinstance(config, SeveralSources):
+        return all(is_local(each) for each in config.of.values())
+    return isinstance(config, LocalConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +62,19 @@ class SourcePlace:
     Attributes:
         config: the source's config.
         folder: the query's part of the state_dir.
-        kept_files: where the list of the objects of an ``s3`` source is kept.
+        kept_files: returns where the list of the objects of an ``s3`` source is kept, by the name of its stream (empty
+            for the only source of a query).
+        stream: the name of its stream.
     """
 
-    config: SourceConfig
+    config: SourceConfig | SeveralSources
     folder: Path
-    kept_files: NotesStore
+    kept_files: Callable[[str], NotesStore]
+    stream: str = ""
+
+    def of(self, name: str, config: SourceConfig) -> SourcePlace:
+        """Return one of several sources."""
+        return SourcePlace(config, stream_folder(self.folder, name), self.kept_files, name)
 
 
 async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look:
@@ -75,8 +91,15 @@ async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look
     """
     config, folder = place.config, place.folder
     match config:
+        case SeveralSources():
+            looks = {
+                name: await look(place.of(name, each), mark_of(known, name), needed.of_stream(name))
+                for name, each in config.of.items()
+            }
+            return looks_together(looks, known)
         case QuerySourceConfig():
-            identity = await run_to_end(lambda: read_identity(folder.parent / config.name))
+            queries = folder.parents[2] if place.stream else folder.parent
+            identity = await run_to_end(lambda: read_identity(queries / config.name))
             if identity is None:
                 raise SourceUnavailableError(f"query {config.name} has not begun yet")
             return look_at_results(config.name, identity.owner, known)
@@ -84,7 +107,7 @@ async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look
             found = await _topics(config)
             return look_at_topics(config.brokers, found.cluster, found.ids, known)
         case S3SourceConfig():
-            bucket, kept = make_bucket(config, folder), place.kept_files
+            bucket, kept = make_bucket(config, folder), place.kept_files(place.stream)
             return await run_to_end(
                 lambda: _look_at_files(bucket, kept, BucketMark(bucket.place), config.follow, known, needed)
             )
@@ -107,9 +130,7 @@ async def _topics(config: KafkaSourceConfig) -> Topics:
         raise SourceError(str(error)) from error
 
 
-def look_here(
-    config: FileSourceConfig | MqttSourceConfig | HttpSourceConfig, folder: Path, known: Mark | None, needed: Position
-) -> Look:
+def look_here(config: LocalConfig, folder: Path, known: Mark | None, needed: Position) -> Look:
     """See ``look``: for a source that is entirely on this machine. Blocks; changes nothing."""
     match config:
         case MqttSourceConfig():

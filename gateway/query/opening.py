@@ -132,6 +132,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         sql=config.sql or "",
         function=config.function or "",
         event_time=config.watermark,
+        streams=config.streams,
         output=config.output.wanted,
         keep_late=config.keeps_late,
         code_path=code_path if config.function else "",
@@ -315,6 +316,28 @@ class Opener:
         )
         await self._open(connection, message, lambda *_: None)
         await connection.close_query(message.query, message.epoch)
+
+    async def newer_tables(self, home: Connection) -> TableVersions | None:
+        """Return the present versions of the tables, if they are new and the query can be opened with them.
+
+        Raises:
+            QueryRefusedError: they cannot be read, or not be used.
+            LinkLost: the link was lost.
+            TimeoutError: no answer in time.
+        """
+        found = await self.tables.newer()
+        if found is None:
+            return None
+        code_hash = await run_to_end(lambda: query_hash(self.definition))
+        tables = await found.at(home)
+        asked = msgspec.structs.replace(self.definition, tables=tables, code_hash=code_hash, analyse_only=True)
+        try:
+            await home.open_query(asked, lambda *_: None, _OPEN_DEADLINE_S)
+        except QueryRefusedError:
+            found.forget(home)
+            raise
+        await home.close_query(asked.query, asked.epoch)
+        return found
 
     def _reachable(self, folder: Path) -> str:
         """Return a folder for checkpoints; empty if executors do not see it: then hosts refuse stateful queries."""

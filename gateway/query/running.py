@@ -16,7 +16,7 @@ from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import ExchangeSettings
 from gateway.core.intervals import IntervalSet
-from gateway.hosts.connection import Connection
+from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.endpoints import Endpoints
@@ -36,7 +36,8 @@ from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
-from gateway.query.takingover import TakeOver, settle_source
+from gateway.query.tables.refresh import TableRefresh, why_no_refresh
+from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
@@ -118,6 +119,7 @@ class RunningQuery(PlacedQuery):
         self.tally = Tally()
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
+        self._refresh: TableRefresh | None = None
         self.dead_letters = self._letters.file
 
     def _take(self, run: Run) -> None:
@@ -166,6 +168,10 @@ class RunningQuery(PlacedQuery):
             await self._open_all(opener.definition.part, await self._open_parts(opener, self._ats), undo)
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
+        if self.config.refreshed and not only_finish:
+            self._refresh = TableRefresh(self.name, opener, self._clock)
+            looking_on = self._refresh.run(min(self.config.refreshed.values()), self._home_connection)
+            self._tasks.append(asyncio.create_task(looking_on, name=f"refresh tables of {self.name}"))
         for mover, host in zip(self.movers, self._ats, strict=False):
             mover.place = host.name
             if self.switchable and self.stateful and not only_finish:
@@ -174,13 +180,14 @@ class RunningQuery(PlacedQuery):
     async def _open_all(self, part: KeyPart | None, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         self.plan = openings[0].plan
+        if why := why_no_refresh(self.config.refreshed, stateful=self.stateful):
+            raise QueryRefusedError(f"query {self.name}: {why}")
         schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
-        # The log forgets only what is committed. A new sink does not have it, and would wait for it.
-        sink.continue_at(log.head.next_seq)
         resume_seqs = tuple(opening.ready.resume_seq for opening in openings)
         resume_seq = min(resume_seqs) if self.stateful else None
+        continue_in(self.name, sink, log, resume_seq)
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
         planned_ends = tuple(opening.ready.resume_end_seq for opening in openings)
@@ -211,10 +218,9 @@ class RunningQuery(PlacedQuery):
     def _division(self, part: KeyPart | None, resume_seqs: tuple[int, ...], ends: tuple[int, ...]) -> Division | None:
         if part is None:
             return None
-        event_time = self.config.event_time
         return Division(
             part.key,
-            None if event_time is None else event_time.column,
+            self.config.time_columns,
             () if self.plan is None else self.plan.predicates,
             tuple(host.name for host in self._ats),
             resume_seqs,
@@ -321,6 +327,24 @@ class RunningQuery(PlacedQuery):
         if not self._started or not self._reads_on:
             raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
         return self._source
+
+    def _home_connection(self) -> Connection | None:
+        lane = self.lanes.get(HOME)
+        return None if lane is None else lane.connection
+
+    @property
+    def renewal_due(self) -> bool:
+        """Whether there is new content of its tables, and `renew` is to be called."""
+        return self._started and self._refresh is not None and self._refresh.found is not None
+
+    async def renew(self) -> None:
+        """Stop the query; its next start uses the new content of its tables, at all places."""
+        assert self._refresh is not None
+        assert self._refresh.found is not None
+        found, self._refresh = self._refresh.found, None
+        await self.close_on_hosts()
+        await self.stop()
+        self._opener.tables = found
 
     async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""

@@ -22,7 +22,8 @@ from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
 from gateway.query.looking import SourcePlace
 from gateway.query.opening import Opener
-from gateway.sources.marks import KafkaMark, described
+from gateway.sinks.owned import OwnedSink
+from gateway.sources.marks import KafkaMark, StreamsMark, described
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.messages import OpenQuery
@@ -221,6 +222,24 @@ def why_not_read_again(name: str, folder: Path, look: str, old: str, events: int
     )
 
 
+def continue_in(name: str, sink: OwnedSink, log: RunLog, resume_seq: int | None) -> None:
+    """Let a sink wait for no result that only the one before it got: of runs that the log or the checkpoint forgot.
+
+    The log forgets only what is committed, and Spark's checkpoint has only what is committed.
+
+    Args:
+        name: the query's.
+        sink: opened.
+        log: the query's run log.
+        resume_seq: where a stateful query continues by its checkpoint.
+    """
+    is_new = not sink.committed
+    before_seq = max(log.head.next_seq, resume_seq or 0) if is_new else log.head.next_seq
+    sink.continue_at(before_seq)
+    if is_new and before_seq:
+        _LOG.warning("query %s: its sink is new: it gets the results from seq %d on", name, before_seq)
+
+
 async def settle_source(
     name: str,
     place: SourcePlace,
@@ -266,4 +285,6 @@ async def settle_source(
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))
     text = "query %s: its state is from %s, and the source is now %s (%s): all that was read is in the sink, and %s"
     where = "it begins where start says" if isinstance(look.mark, KafkaMark) else "it is read from its start"
+    if isinstance(look.mark, StreamsMark):
+        where = "of several sources those that are others now are read from their start"
     _LOG.warning(text, name, old, new, look.changed, f"{where}, as seq {log.next_seq}")

@@ -16,7 +16,7 @@ class DeadRecord:
 
     ``place`` describes the place if record and offset do not (a partition, a file of many). The dead letter keeps 64
     KiB of ``raw``; ``raw_bytes`` is the length of the whole record if ``raw`` is only its beginning, else -1.
-    ``replayed``: see ``DeadLetter``.
+    ``replayed``, ``stream``: see ``DeadLetter``.
     """
 
     record: int
@@ -26,6 +26,7 @@ class DeadRecord:
     place: str = ""
     raw_bytes: int = -1
     replayed: int = -1
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,13 @@ class JournalMark(msgspec.Struct, frozen=True, tag="journal"):
     place: str
 
 
-Mark = FileMark | MailsMark | FolderMark | BucketMark | KafkaMark | ResultsMark | JournalMark
+class StreamsMark(msgspec.Struct, frozen=True, tag="several"):
+    """Several sources, by the names of their streams."""
+
+    of: dict[str, Mark]
+
+
+Mark = FileMark | MailsMark | FolderMark | BucketMark | KafkaMark | ResultsMark | JournalMark | StreamsMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,8 @@ def described(mark: Mark) -> str:
             return f"the results of query {mark.query}"
         case JournalMark():
             return mark.place
+        case StreamsMark():
+            return ", ".join(f"{name}: {described(each)}" for name, each in mark.of.items())
 
 
 def look_at_file(path: Path, known: Mark | None) -> Look:
@@ -185,6 +193,42 @@ def look_at_topics(brokers: str, cluster: str, topics: dict[str, str], known: Ma
     kept = {topic: number for topic, number in known.topics.items() if topic not in gone}
     mark = KafkaMark(brokers, cluster, {**kept, **topics})
     return Look(mark, why, kept=lambda position: _without(position, gone))
+
+
+def looks_together(looks: dict[str, Look], known: Mark | None) -> Look:
+    """Return the outcome for several sources: one that has changed is read from its start, and the others go on.
+
+    Args:
+        looks: the outcome for each, by the name of its stream.
+        known: the mark of what was read.
+    """
+    mark = StreamsMark({name: look.mark for name, look in looks.items()})
+    changed = {name: look.changed for name, look in looks.items() if look.changed}
+
+    def kept(position: Position) -> Position:
+        if known is not None and not isinstance(known, StreamsMark):
+            return Position(replayed=position.replayed)
+        streams = {
+            name: looks[name].kept(at) if name in changed else at
+            for name, at in position.streams.items()
+            if name in looks
+        }
+        record = sum(at.record for at in streams.values())
+        return Position(record=record, streams=streams, replayed=position.replayed)
+
+    def reset() -> None:
+        for look in looks.values():
+            look.reset()
+
+    other = _other_kind(known, mark)
+    why = other or "; ".join(f"{name}: {what}" for name, what in changed.items())
+    note = "; ".join(f"{name}: {look.note}" for name, look in looks.items() if look.note)
+    return Look(mark, why, note, kept, reset)
+
+
+def mark_of(known: Mark | None, stream: str) -> Mark | None:
+    """Return the mark of one of several sources; None if it is not known."""
+    return known.of.get(stream) if isinstance(known, StreamsMark) else None
 
 
 def ends_digest(path: Path) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -13,7 +16,9 @@ from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetter
 from gateway.sources.base import Backlog, Chunk, DeadRecord, Source, SourceError
 from gateway.sources.rows.jsonlines import LineDecoder
+from gateway.sources.several.table import in_table, own_schema
 from infra.failpoints import reached
+from infra.messages import STREAM, EventStream
 from infra.statefiles import sync_folder
 from infra.threads import run_to_end
 
@@ -115,22 +120,29 @@ class WithReplays:
         main: the query's source.
         files: the letters.
         strict: see ``LineDecoder``.
+        streams: the streams of several sources; a record of one that could not be decoded has that one's columns.
     """
 
-    def __init__(self, main: Source, files: ReplayFiles, *, strict: bool = False) -> None:
+    def __init__(
+        self, main: Source, files: ReplayFiles, *, strict: bool = False, streams: Sequence[EventStream] = ()
+    ) -> None:
         self._main = main
         self._files = files
         self._strict = strict
+        self._streams = {stream.name: stream for stream in streams}
         self._position = Position()
 
     async def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""
         self._schema = schema
+        own = {name: own_schema(stream, schema) for name, stream in self._streams.items()}
         try:
-            self._decoder: LineDecoder | None = LineDecoder(schema, strict=self._strict)
+            self._decoders = {
+                name: LineDecoder(columns, strict=self._strict) for name, columns in {"": schema, **own}.items()
+            }
             self._why_not = ""
         except SourceError as error:
-            self._decoder, self._why_not = None, str(error)
+            self._decoders, self._why_not = {}, str(error)
         await self._main.open(schema)
         await self.look()
 
@@ -169,6 +181,7 @@ class WithReplays:
         start = self._position
         if self.waiting:
             letters = await run_to_end(lambda: self._files.read(start.replayed, _UNBOUNDED, max_records, max_bytes))
+            letters = list(takewhile(lambda each: each[1].stream == letters[0][1].stream, letters))
             chunk: Chunk | None = await run_to_end(lambda: self._chunk(letters, start))
         else:
             plain = await self._main.read(max_records, max_bytes)
@@ -184,28 +197,51 @@ class WithReplays:
             b"" if why else letter.kept().translate(_CARRIAGE)
             for (_, letter), why in zip(letters, reasons, strict=True)
         ]
-        batch, dead = _nothing(self._schema), list[tuple[int, str]]()
-        if self._decoder is not None:
-            batch, dead = self._decoder.decode(lines)
+        batch, dead = self._decoded(lines, letters[0][1].stream)
         for i, why in dead:
             reasons[i] = why
         end = msgspec.structs.replace(start, replayed=letters[-1][0] + 1)
         records = tuple(
             DeadRecord(
-                start.record, -1, f"replayed: {why}", letter.kept(), _place(letter), letter.raw_bytes, replayed=number
+                start.record,
+                -1,
+                f"replayed: {why}",
+                letter.kept(),
+                _place(letter),
+                letter.raw_bytes,
+                replayed=number,
+                stream=letter.stream,
             )
             for (number, letter), why in zip(letters, reasons, strict=True)
             if why
         )
         return Chunk(batch, start, end, records)
 
+    def _decoded(self, lines: list[bytes], name: str) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Return the events of lines of one stream, and why the other lines are none."""
+        decoder = self._decoders.get(name)
+        if decoder is None:
+            return _nothing(self._schema), []
+        batch, dead = decoder.decode(lines)
+        return (in_table(batch, self._streams[name], self._schema) if name else batch), dead
+
     def _refused(self, letter: DeadLetter) -> str:
         """Return why the content cannot even be tried; empty if it can."""
-        if self._decoder is None:
-            return self._why_not
+        if letter.stream not in self._decoders:
+            return self._why_not or f"it is from the source {letter.stream}, which the query has no more"
         if not letter.whole:
             return f"its content was not kept whole; {letter.reason}"
-        return "" if letter.kept().strip() else f"it has no content; {letter.reason}"
+        if not letter.kept().strip():
+            return f"it has no content; {letter.reason}"
+        return "" if letter.stream or not self._streams else self._why_of_no_stream(letter.kept())
+
+    def _why_of_no_stream(self, event: bytes) -> str:
+        """Return why an event belongs to none of the streams; empty if it does, or if it is not even JSON."""
+        with suppress(msgspec.DecodeError):
+            found = msgspec.json.decode(event)
+            if isinstance(found, dict) and found.get(STREAM) not in self._streams:
+                return f"its {STREAM} is {found.get(STREAM)!r}, and the query's sources are {', '.join(self._streams)}"
+        return ""
 
     async def finished(self) -> bool:
         """See ``Source.finished``."""

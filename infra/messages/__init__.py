@@ -12,7 +12,9 @@ from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import HEARTBEAT as HEARTBEAT
+from infra.messages.queries import STREAM as STREAM
 from infra.messages.queries import CloseQuery as CloseQuery
+from infra.messages.queries import EventStream as EventStream
 from infra.messages.queries import EventTime as EventTime
 from infra.messages.queries import KeyPart as KeyPart
 from infra.messages.queries import OpenQuery as OpenQuery

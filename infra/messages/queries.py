@@ -17,6 +17,24 @@ class EventTime(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
 
 
+STREAM: Final = "_stream"
+"""The column of the events of several streams that has the name of each event's stream."""
+
+
+class EventStream(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several streams whose events are rows of one table; a query sees it as a view with its own columns.
+
+    Attributes:
+        name: of the view, and of its rows in the column `STREAM`.
+        columns: each own column, and the column of the table that holds it.
+        event_time: the watermark of the view; None: the query sets its own, or needs none.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    event_time: EventTime | None = None
+
+
 HEARTBEAT: Final = "_heartbeat"
 """The last column of the runs of a part: true for a row of another part, which only moves the watermark."""
 
@@ -64,6 +82,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
         event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
+        streams: several streams that the events belong to, each a view; none if they are from one source.
         output: which results a micro-batch emits.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
@@ -90,6 +109,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     sql: str = ""
     function: str = ""
     event_time: EventTime | None = None
+    streams: tuple[EventStream, ...] = ()
     output: OutputMode = APPEND
     code_path: str = ""
     code_hash: str = ""

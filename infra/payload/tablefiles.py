@@ -75,6 +75,19 @@ def pack(path: Path, most_bytes: int = MAX_TABLE_BYTES) -> PackedTable:
     return PackedTable(hashlib.sha256(raw).hexdigest(), packed, len(raw), most_bytes - left)
 
 
+def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return name, size and time of change (ns) of each file: as long as they are the same, so is the content. Blocks.
+
+    Raises:
+        TableError: the files cannot be listed.
+    """
+    try:
+        found = [(name, file.stat()) for name, file in _files(path)]
+    except OSError as error:
+        raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
+    return tuple((name, known.st_size, known.st_mtime_ns) for name, known in found)
+
+
 def unpack(fingerprint: str, packed: bytes, raw_bytes: int, folder: Path) -> None:
     """Write a version's files into ``folder/<fingerprint>``, which appears complete or not at all. Blocks.
 

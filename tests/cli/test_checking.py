@@ -11,7 +11,7 @@ import pytest
 from gateway.config import QueryConfig
 from gateway.config.models import PayloadConfig
 from gateway.config.sites import GatewayConfig, SparkConfig
-from gateway.views.check import checking
+from gateway.views.check import checking, checksource
 from infra.messages import ColumnUse, Predicate, QueryPlan
 
 STATELESS = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
@@ -171,10 +171,10 @@ def test_which_queries_read_the_same_objects(other: dict[str, str], says: str) -
         "other": query(source={**OBJECTS, **other}),
         "topic": query(source=KAFKA),
     }
-    mine, others = (checking.other_readers_text(queries, name) for name in ("mine", "other"))
+    mine, others = (checksource.other_readers_text(queries, name) for name in ("mine", "other"))
     assert mine.startswith(says) if says else mine == ""
     assert others.startswith("mine (s3://mails/in): ") if says else others == ""
-    assert checking.other_readers_text(queries, "topic") == ""
+    assert checksource.other_readers_text(queries, "topic") == ""
 
 
 def test_columns_name_nested_fields() -> None:

@@ -230,13 +230,13 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 def test_variables_come_from_the_environment(write: Write) -> None:
     path = write(("mail.jsonl.gz", '"${MAIL:-none.jsonl}"'), ("max_vms: 2", "max_vms: ${VMS}"))
     config = load(path, {"MAIL": "mail.jsonl.gz", "VMS": "7"})
-    assert config.queries["first"].source.model_dump()["path"].name == "mail.jsonl.gz"
+    assert config.queries["first"].inputs[""].model_dump()["path"].name == "mail.jsonl.gz"
     assert config.cloud.max_vms == 7
 
 
 def test_a_default_stands_in_for_a_variable(write: Write) -> None:
     path = write(("mail.jsonl.gz", '"${MAIL:-mail.jsonl.gz}"'))
-    assert load(path, {}).queries["first"].source.model_dump()["path"].name == "mail.jsonl.gz"
+    assert load(path, {}).queries["first"].inputs[""].model_dump()["path"].name == "mail.jsonl.gz"
 
 
 def test_a_variable_that_is_missing_is_one_problem_and_not_two(write: Write) -> None:
@@ -263,7 +263,9 @@ def test_paths_start_at_the_config_file(write: Write, tmp_path: Path, monkeypatc
 
 def test_a_maildir_is_an_input(write: Write, tmp_path: Path) -> None:
     (tmp_path / "box" / "cur").mkdir(parents=True)
-    assert load(write(("mail.jsonl.gz", "box")), {}).queries["first"].source.model_dump()["path"] == tmp_path / "box"
+    assert (
+        load(write(("mail.jsonl.gz", "box")), {}).queries["first"].inputs[""].model_dump()["path"] == tmp_path / "box"
+    )
 
 
 def test_queries_are_sorted_upstream_first(write: Write) -> None:

@@ -21,7 +21,7 @@ from tests.connectors.source_contract import SCHEMA, read, rows
 
 
 def place(broker: Broker, folder: Path, *topics: str) -> SourcePlace:
-    return SourcePlace(config(broker, *topics), folder, NotesFile(folder / "files.json"))
+    return SourcePlace(config(broker, *topics), folder, lambda _: NotesFile(folder / "files.json"))
 
 
 async def test_a_topic_has_an_id_of_its_own(broker: Broker) -> None:

@@ -105,3 +105,13 @@ def test_a_stateful_query_gives_its_state_up_only_if_told(tmp_path: Path, state_
     assert len(minutes_said) == len(set(minutes_said)) > len(rows), "another source went on with the state"
     assert {row["n"] for row in told.rows("counted")} == {60}
     assert msgspec.json.decode((state_dir / "queries/counted/query.json").read_bytes())["state"] == 1
+
+    write(later, range(2 * KEPT_S, 4 * KEPT_S))
+    elsewhere = {"type": "file", "path": str(tmp_path / "out" / "elsewhere")}
+    moved = gateway(tmp_path, state_dir, "counted", later, minutes.format("new"), **said, sink=elsewhere)
+    moved.run_until_drained()
+    assert f"its sink is new: it gets the results from seq {3 * KEPT_S} on" in moved.tail()
+    minutes_there = [row["minute"] for row in moved.rows("elsewhere")]
+    assert minutes_there
+    assert set(minutes_there).isdisjoint(minutes_said), "the state went on, and nothing is delivered again"
+    assert {row["n"] for row in moved.rows("elsewhere")} == {60}

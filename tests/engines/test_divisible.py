@@ -15,7 +15,7 @@ from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_ow
 from engines.query.parts.heartbeats import as_heartbeats, divided
 from engines.streaming.feed import Item, pack
 from engines.streaming.tables import unpack, with_heartbeats
-from infra.messages import HEARTBEAT, EventTime, KeyPart, OpenQuery, QueryPlan
+from infra.messages import HEARTBEAT, KeyPart, OpenQuery, QueryPlan
 
 SPEC = OpenQuery(query="q.1", epoch=1, schema_ddl="a INT", sql="SELECT DISTINCT a FROM events", max_batch_runs=1)
 PART = KeyPart(key="a", index=1, parts=3)
@@ -76,10 +76,9 @@ def test_a_query_is_divided_by_its_keys_alone(asked: KeyPart, of_query: QueryPla
 
 
 def test_only_the_watermark_of_the_event_time_can_be_kept_equal() -> None:
-    event_time = EventTime(column="at", lateness_ms=0)
-    assert why_own_watermark(0, None) == why_own_watermark(1, event_time) == ""
-    assert "as event_time" in why_own_watermark(1, None)
-    assert "as event_time" in why_own_watermark(2, event_time)
+    assert why_own_watermark(0, timed=False) == why_own_watermark(1, timed=True) == ""
+    assert "as event_time" in why_own_watermark(1, timed=False)
+    assert "as event_time" in why_own_watermark(2, timed=True)
 
 
 def run_of(marks: list[bool]) -> pa.RecordBatch:

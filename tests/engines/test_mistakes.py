@@ -88,7 +88,7 @@ def test_two_watermarks_are_refused(spark: SparkSession) -> None:
         "SELECT window(sent, '1 minute') AS minute, count(*) AS n FROM events "
         "WATERMARK sent DELAY OF INTERVAL 10 MINUTES GROUP BY window(sent, '1 minute')"
     )
-    assert "event_time sets the watermark of the view events, and its sql" in refused(spark, sql, SENT)
+    assert "event_time sets the watermark of its events, and its sql" in refused(spark, sql, SENT)
 
 
 def test_an_event_time_that_is_no_timestamp_of_the_schema_is_refused(spark: SparkSession) -> None:

@@ -151,7 +151,7 @@ def worker_killed(ground: Ground) -> Seen:
     """Kill the VM while it works."""
     gateway = ground.town.gateway
     resent = []
-    for _ in ground.each(1, 25):
+    for _ in ground.each(1, 30):
         until(lambda: gateway.look() >= RUNS_ON_VM, f"a VM has {RUNS_ON_VM} runs")
         lost = len(gateway.elsewhere())
         kill_trees(gateway.host_pids("vms"))

@@ -141,6 +141,21 @@ async def test_a_query_whose_home_was_replaced_keeps_the_lanes_that_it_has(fleet
     assert [query.attached for query in fleet.queries.values()] == [2, 1]
 
 
+async def test_a_query_that_is_stopped_while_a_vm_opens_it_gets_the_vm_once_it_runs_again(fleet: Fleet) -> None:
+    fleet.queries["a"].opens.clear()
+    fleet.actuator.execute([START])
+    await until(lambda: fleet.queries["a"].attaching == 1)
+    fleet.queries["a"].started = False
+    fleet.queries["a"].opens.set()
+    await until(lambda: fleet.kinds("vm-1") == ["VmReady"])
+    assert (fleet.queries["a"].lanes, fleet.queries["b"].lanes) == (set(), {"vm-1"})
+    fleet.queries["a"].started = True
+    fleet.actuator.admit("a")
+    await until(lambda: fleet.queries["a"].lanes == {"vm-1"})
+    fleet.actuator.execute([END])
+    await over(fleet)
+
+
 async def test_a_query_that_is_opened_while_the_vm_comes_up_gets_it_too(fleet: Fleet) -> None:
     fleet.queries["b"].started = False
     fleet.queries["a"].opens.clear()

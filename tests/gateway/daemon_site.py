@@ -90,8 +90,8 @@ class Query(FakeQuery):
     def idle(self, idle: bool) -> None:
         self._idle = idle
 
-    async def attach(self, connection: Connection) -> None:
-        pass
+    async def attach(self, connection: Connection) -> bool:
+        return True
 
     async def detach(self, name: str, loss: object = None) -> None:
         pass

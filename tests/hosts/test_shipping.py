@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -69,4 +70,24 @@ async def test_a_table_that_cannot_be_read_refuses_the_query(tmp_path: Path) -> 
     (tmp_path / "gone.csv").write_text("1,Ann\n")
     assert len(await versions.at(host.connection)) == 1
     assert await TableVersions("q", ()).at(host.connection) == ()
+    await host.connection.close("done")
+
+
+async def test_new_content_is_a_newer_version_and_a_touch_is_none(tmp_path: Path) -> None:
+    host, file = FakeHost("vm1"), tmp_path / "c.csv"
+    file.write_text("1,Ann\n")
+    versions = TableVersions("q", (customers(file),))
+    (before,) = await versions.at(host.connection)
+    assert await versions.newer() is None
+    os.utime(file, ns=(1, 1))
+    assert await versions.newer() is None
+    file.write_text("1,Bob\n")
+    newer = await versions.newer()
+    assert newer is not None
+    (after,) = await newer.at(host.connection)
+    assert before.fingerprint != after.fingerprint
+    assert await versions.at(host.connection) == (before,)
+    file.unlink()
+    with pytest.raises(QueryRefusedError, match="cannot be read"):
+        await newer.newer()
     await host.connection.close("done")

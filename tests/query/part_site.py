@@ -111,7 +111,7 @@ class PartSite(Query):
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.chance = chance
-        division = Division("id", None, (), (HOME,) * PARTS, (0,) * PARTS, (0,), lambda _: None)
+        division = Division("id", {}, (), (HOME,) * PARTS, (0,) * PARTS, (0,), lambda _: None)
         super().__init__(folder, stateful=True, division=division)
         self.engines = [Engine(HOME, Checkpoint()) for _ in range(PARTS)]
         self.nexts: dict[int, Engine] = {}

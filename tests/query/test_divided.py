@@ -30,7 +30,7 @@ class Divided(Query):
     def __init__(self, folder: Path, resume_seqs: tuple[int, ...] = (0,) * PARTS, ends: Sequence[int] = ()) -> None:
         self.arrived: list[list[int]] = []
         places = ("home", "vm-1", "vm-2")
-        division = Division("id", None, (), places, resume_seqs, (*ends, 0), self._arrived)
+        division = Division("id", {}, (), places, resume_seqs, (*ends, 0), self._arrived)
         super().__init__(folder, stateful=True, division=division)
         self.noted: list[int] = []
         self.pipeline.note_batches(self.noted.extend)

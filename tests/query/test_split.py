@@ -31,7 +31,7 @@ def test_each_event_is_in_the_part_of_its_key_and_each_part_sees_the_newest(
     rows: list[tuple[str | None, int | None]],
 ) -> None:
     run = run_of([key for key, _ in rows], [at for _, at in rows])
-    pieces = split(run, "key", PARTS, "at")
+    pieces = split(run, "key", PARTS, {"": "at"})
     owners: dict[str | None, set[int]] = {}
     for part, piece in enumerate(pieces):
         own = piece.batch.filter(np.invert(piece.batch[HEARTBEAT].to_numpy(zero_copy_only=False)))
@@ -56,17 +56,17 @@ def test_each_event_is_in_the_part_of_its_key_and_each_part_sees_the_newest(
 def test_an_event_that_does_not_pass_the_querys_conditions_is_no_heartbeat() -> None:
     run = run_of(["a", "b", "a", "b"], [1, 2, 3, 4])
     only_a = Predicate(op="eq", column=("key",), value="a")
-    pieces = split(run, "key", PARTS, "at", (only_a,))
+    pieces = split(run, "key", PARTS, {"": "at"}, (only_a,))
     of_a, of_b = (pieces[int(part_of_each(pa.array([key]), PARTS)[0])] for key in "ab")
     assert of_a.batch.num_rows == 2
     marks = [(row["at"].microsecond, row[HEARTBEAT]) for row in of_b.batch.to_pylist()]
     assert marks == [(2, False), (4, False), (3, True)]
     nobody = Predicate(op="eq", column=("key",), value="c")
-    assert sorted(piece.batch.num_rows for piece in split(run, "key", PARTS, "at", (nobody,))) == [1, 1, 2, 2]
+    assert sorted(piece.batch.num_rows for piece in split(run, "key", PARTS, {"": "at"}, (nobody,))) == [1, 1, 2, 2]
 
 
 def test_without_event_time_only_a_part_without_events_gets_a_heartbeat() -> None:
-    pieces = split(run_of(["a"] * 5, [None] * 5), "key", PARTS, None)
+    pieces = split(run_of(["a"] * 5, [None] * 5), "key", PARTS, {})
     assert sorted((piece.events, piece.batch.num_rows) for piece in pieces) == [(0, 1)] * (PARTS - 1) + [(5, 5)]
 
 

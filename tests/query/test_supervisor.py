@@ -48,7 +48,7 @@ class Query:
         self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0), events_by_lane={})
         self.plan = object()
         self._connection: Connection | None = None
-        self.move_due = False
+        self.move_due = self.renewal_due = False
 
     @property
     def lanes(self) -> dict[str, Any]:
@@ -87,6 +87,10 @@ class Query:
         self.move_due = False
         if self.refusals:
             raise self.refusals.pop()
+
+    async def renew(self) -> None:
+        self.said.append("renew")
+        self.renewal_due = self.started = False
 
     async def reopen(self) -> None:
         self.said.append("reopen")
@@ -176,6 +180,14 @@ async def test_a_query_moves_when_it_is_due(site: Site) -> None:
     await site.state("a", "running")
     await until(lambda: not site.a.move_due)
     assert site.a.said == ["open", "move"]
+    assert site.b.said == ["open"]
+
+
+async def test_a_query_is_opened_again_with_the_new_content_of_its_tables_and_that_is_no_failure(site: Site) -> None:
+    site.a.renewal_due = True
+    await site.state("a", "running")
+    await until(lambda: site.a.said == ["open", "renew", "open"])
+    assert (await site.state("a", "running")).failures == 0
     assert site.b.said == ["open"]
 
 

@@ -114,7 +114,7 @@ class FakeQuery:
     def lane_idle(self, name: str) -> bool:
         return name not in self.busy
 
-    async def attach(self, connection: Connection) -> None:
+    async def attach(self, connection: Connection) -> bool:
         self.attaching += 1
         try:
             await self.opens.wait()
@@ -122,8 +122,11 @@ class FakeQuery:
             self.attaching -= 1
         if self.refusal is not None:
             raise self.refusal
+        if not self.started:
+            return False
         self.attached += 1
         self.lanes.add(connection.name)
+        return True
 
     async def detach(self, name: str, loss: object = None) -> None:
         await asyncio.sleep(0)

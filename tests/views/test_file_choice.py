@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from gateway.config import QueryConfig
 from gateway.config.models import FileSourceConfig
 from gateway.sources.files.filesource import make_file_source, make_schedule
-from gateway.views.check.checking import source_text
+from gateway.views.check.checksource import source_text
 from infra.clock import SystemClock
 from tests.support.source_data import HUGE
 
@@ -98,4 +98,4 @@ def test_check_says_how_files_are_read(tmp_path: Path, said: dict[str, Any], tex
             "qos": {"latency": "2s"},
         }
     )
-    assert source_text(query).endswith(text)
+    assert source_text(query.inputs[""]).endswith(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.messages import HEARTBEAT, EventTime, KeyPart, OpenQuery, QueryPlan
+from infra.messages import HEARTBEAT, KeyPart, OpenQuery, QueryPlan
 
 
 def why_ill_formed(spec: OpenQuery, part: KeyPart, columns: list[str]) -> str:
@@ -40,14 +40,14 @@ def why_not_by_key(part: KeyPart, plan: QueryPlan) -> str:
     return ""
 
 
-def why_own_watermark(found: int, event_time: EventTime | None) -> str:
+def why_own_watermark(found: int, *, timed: bool) -> str:
     """Return why a query's own watermark is in the way; empty if it has none.
 
     Args:
         found: how many watermarks its events pass, that of the event time included.
-        event_time: of the request.
+        timed: whether the request has an event time.
     """
-    if found <= (event_time is not None):
+    if found <= timed:
         return ""
     return (
         "its sql or function sets a watermark of its own, which would differ from part to part: remove it, and give "

@@ -7,14 +7,15 @@ the watermarks are equal if these conditions are the ones that Spark evaluates b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from engines.query.conditions import conjuncts, early_form, kind_of, scala_items
-from infra.messages import Predicate
+from infra.messages import STREAM, Predicate
+from infra.queryplan import of_stream
 
 
 def optimised(stream: DataFrame) -> Any:
@@ -33,18 +34,31 @@ def why_watermarks_differ(plan: Any, predicates: Sequence[Predicate], schema: pa
     """
     for node in watermarks_of(plan):
         below = [(condition, early_form(condition, schema)) for condition in conditions_below(node)]
+        stream = next((early for _, early in below if early is not None and _is_of_stream(early)), None)
+        met = tuple(predicates) if stream is None else of_stream(tuple(predicates), stream)
         for condition, early in below:
             if early is None:
                 return _refusal(
                     str(condition.sql()), "the gateway can only compare strings, booleans and whole numbers"
                 )
-            if early not in predicates:
+            if early not in met:
                 return _refusal(str(condition.sql()), "not all events that the query reads must meet it")
-        for predicate in predicates:
+        for predicate in met:
             if predicate not in [early for _, early in below]:
                 said = f"the one on {', '.join(sorted(predicate.columns))}"
                 return _refusal(said, "Spark evaluates it after the watermark, and the gateway before it")
     return ""
+
+
+def untimed(plan: Any, timed: Collection[str], schema: pa.Schema) -> bool:
+    """Return whether a plan over several streams has a watermark of another stream than these."""
+    wanted = [Predicate(op="eq", column=(STREAM,), value=name) for name in timed]
+    earlies = ([early_form(each, schema) for each in conditions_below(node)] for node in watermarks_of(plan))
+    return not all(any(each in wanted for each in early) for early in earlies)
+
+
+def _is_of_stream(condition: Predicate) -> bool:
+    return condition.op == "eq" and condition.column == (STREAM,)
 
 
 def _refusal(condition: str, why: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.config.words.ddl import top_level_columns
-from gateway.config.words.fields import AnyPath, Finding, Section, refuse
+from gateway.config.words.fields import AnyPath, Duration, Finding, Section, refuse
 from infra.messages import StaticTable
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -34,12 +34,14 @@ class TableConfig(Section):
         format: of the files.
         schema_ddl: the columns of CSV and JSON files; Parquet files name theirs.
         header: whether the first line of each CSV file has the names of the columns.
+        refresh_s: how often to look for new content; None: only when the query is opened.
     """
 
     path: AnyPath
     format: Literal["csv", "parquet", "json"]
     schema_ddl: str | None = Field(default=None, alias="schema", min_length=1)
     header: bool = False
+    refresh_s: Annotated[Duration, Field(ge=1)] | None = Field(default=None, alias="refresh")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 _NAME: Final = r"(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<bare>[^\s:`]+))"
+_UNSAID: Final = re.compile(r"\s+NOT\s+NULL\b|\s+COMMENT\s+('[^']*'|\"[^\"]*\")", re.IGNORECASE)
 _COLUMN: Final = re.compile(rf"\s*{_NAME}(?:\s*:\s*|\s+)(?P<type>\S.*)", re.DOTALL)
 _OPEN: Final = "<("
 _CLOSE: Final = ">)"
@@ -20,6 +21,21 @@ def top_level_columns(ddl: str) -> dict[str, str]:
     Raises:
         ValueError: a column has no type, or two columns have the same name.
     """
+    return {name: kind.upper() for name, kind in _columns(ddl).items()}
+
+
+def types_as_written(ddl: str) -> dict[str, str]:
+    """Return each top-level column's name and its type as it is written, without NOT NULL and comment, in order.
+
+    Raises:
+        ValueError: as for ``top_level_columns``.
+    """
+    return {
+        name: kind if "<" in kind else _UNSAID.sub("", kind).strip().upper() for name, kind in _columns(ddl).items()
+    }
+
+
+def _columns(ddl: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     for part in _split(ddl):
         match = _COLUMN.fullmatch(part)
@@ -28,7 +44,7 @@ def top_level_columns(ddl: str) -> dict[str, str]:
         name = match["bare"] or match["quoted"].replace("``", "`")
         if name in columns:
             raise ValueError(f'column "{name}" is listed twice')
-        columns[name] = match["type"].strip().upper()
+        columns[name] = match["type"].strip()
     return columns
 
 

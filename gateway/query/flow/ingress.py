@@ -287,4 +287,5 @@ def _letter(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
         offset=dead.offset,
         place=dead.place,
         replayed=dead.replayed,
+        stream=dead.stream,
     )

@@ -141,10 +141,13 @@ class PlacedQuery(MovingParts):
         if self._started:
             self.pipeline.set_shares(shares)
 
-    async def attach(self, connection: Connection) -> None:
+    async def attach(self, connection: Connection) -> bool:
         """Open the query on a host and add the lane, which gets no runs until shares name it.
 
         A stateful query is only tried out on a VM: it may move there from then on.
+
+        Returns:
+            Whether the host can serve it; False if it was stopped meanwhile, and is to be opened there again later.
 
         Raises:
             QueryRefusedError: the host cannot open it.
@@ -155,10 +158,18 @@ class PlacedQuery(MovingParts):
             await self.warm(connection)
             for mover in self.movers:
                 mover.vms[connection.name] = connection
-            return
-        opening = await self._opener.open_at(connection, self._identity)
-        dispatcher = self.pipeline.parts[0]
-        dispatcher.add_lane(opening.lane(dispatcher, self._clock))
+            return True
+        while True:
+            start = self._identity
+            opening = await self._opener.open_at(connection, start)
+            if self._started and self._identity is start:
+                dispatcher = self.pipeline.parts[0]
+                dispatcher.add_lane(opening.lane(dispatcher, self._clock))
+                return True
+            # It was opened again meanwhile, perhaps with new content of its tables.
+            await connection.close_query(self.name, start.epoch)
+            if not self._started:
+                return False
 
     @property
     def _places_parts(self) -> bool:

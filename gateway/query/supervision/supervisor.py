@@ -155,7 +155,8 @@ class Supervisor:
 
     def look(self) -> None:
         """Check whether the query has failed or its trial is over; called several times a second."""
-        if self.query.failure() is not None or self._trial_is_over or self.query.move_due:
+        due = self.query.move_due or self.query.renewal_due
+        if due or self.query.failure() is not None or self._trial_is_over:
             self._news.set()
 
     def reopen(self, reason: str) -> None:
@@ -246,6 +247,11 @@ class Supervisor:
                 return failure
             if self._trial_is_over:
                 await self._leave_trial()
+                return None
+            if self.query.renewal_due and not seat.on_trial:
+                _LOG.info("query %s is opened again with the new content of its tables", self._name)
+                await self.query.renew()
+                self._profiler.query_closed(self._name)
                 return None
             if self.query.move_due and not seat.on_trial:
                 failed = await self._open(seat, lambda: self.query.move(seat.connection))

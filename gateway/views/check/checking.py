@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,15 +15,9 @@ import pyarrow as pa
 
 from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
-from gateway.config.connectors.s3 import shared_prefix
 from gateway.config.models import (
     EventTimeConfig,
-    HttpSourceConfig,
-    KafkaSourceConfig,
-    MqttSourceConfig,
     PayloadConfig,
-    QuerySourceConfig,
-    S3SourceConfig,
     ThresholdsConfig,
 )
 from gateway.config.sites import GatewayConfig, SparkConfig
@@ -32,6 +26,7 @@ from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
+from gateway.query.tables.refresh import why_no_refresh
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
@@ -96,7 +91,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
                     understood.plan,
                     understood.input_schema,
                     understood.result_schema,
-                    refusal or why_no_tables_there(spark.master, spec.tables),
+                    refusal
+                    or why_no_tables_there(spark.master, spec.tables)
+                    or why_no_refresh(query.refreshed, stateful=understood.plan.stateful),
                     files,
                     tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
                 )
@@ -117,6 +114,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         sql=query.sql or "",
         function=query.function or "",
         event_time=query.watermark,
+        streams=query.streams,
         output=query.output.wanted,
         keep_late=query.keeps_late,
         code_path=code_path,
@@ -155,14 +153,15 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "thresholds", thresholds_text(query.thresholds)
     if plan.stateful:
         yield "output", output_text(query.output.wanted)
-    if query.event_time is not None:
-        yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
+    for stream, event_time in query.event_times.items():
+        yield f"event time {stream}".strip(), event_time_text(event_time, stateful=plan.stateful)
     yield "order", order_text(query)
     if spark.checkpoints is not None and plan.stateful:
         yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
     for table, rows, file_bytes, packed_bytes in found.tables:
         sent = "" if away else f", {units.SIZE.format(packed_bytes)} to each host in clear"
-        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}"
+        again = f", new content is looked for every {min(query.refreshed.values()):g} s" if query.refreshed else ""
+        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}{again}"
     if found.files and not is_local(spark.master):
         yield "files", files_text(found.files, spark.master)
     if found.results is not None:
@@ -337,56 +336,6 @@ def files_text(files: Sequence[str], master: str) -> str:
     return (
         f"{', '.join(files)} must lie at the same path on each executor of {master}: where it does not, the query "
         "fails with its first event. Put it where all of them read (s3a://, hdfs://, a shared folder)"
-    )
-
-
-def source_text(query: QueryConfig) -> str:
-    """Return where events come from, and when."""
-    match query.source:
-        case QuerySourceConfig():
-            return f"results of {query.source.name}"
-        case KafkaSourceConfig():
-            return f"Kafka topics {', '.join(query.source.topics)} at {query.source.brokers}"
-        case MqttSourceConfig():
-            return f"MQTT topics {', '.join(query.source.topics)} at {query.source.host}"
-        case HttpSourceConfig():
-            return f"POST to {query.source.listen}{query.source.path}"
-        case S3SourceConfig(bucket=bucket, prefix=prefix):
-            return f"s3://{bucket}/{prefix}, its objects" + (
-                " and those that appear later" if query.source.follow else ", as fast as possible"
-            )
-    replay = query.source.replay
-    if query.source.follow:
-        return f"{query.source.path}, its files and those that appear later"
-    if replay is None:
-        return f"{query.source.path}, as fast as possible"
-    pace = "as fast as possible"
-    if replay.rate_per_s is not None:
-        pace = f"at {units.RATE.format(replay.rate_per_s)}"
-    elif replay.profile is not None:
-        pace = f"by a profile of {len(replay.profile)} steps"
-    elif replay.times is not None:
-        pace = f"at the times in column {replay.times}"
-    if replay.speed != 1.0:
-        pace += f", {replay.speed:g} times as fast"
-    return f"{query.source.path}, {pace}, {replay.loops} time{'s' if replay.loops > 1 else ''}"
-
-
-def other_readers_text(queries: Mapping[str, QueryConfig], name: str) -> str:
-    """Return which other queries read objects of a query's ``s3`` source, and what follows; empty if none does."""
-    source = queries[name].source
-    if not isinstance(source, S3SourceConfig):
-        return ""
-    others = [
-        f"{other} (s3://{query.source.bucket}/{query.source.prefix})"
-        for other, query in queries.items()
-        if other != name and isinstance(query.source, S3SourceConfig) and shared_prefix(source, query.source)
-    ]
-    if not others:
-        return ""
-    return (
-        f"{', '.join(others)}: each query processes every object below its own prefix. Remove an object only when all "
-        "of them have processed it"
     )
 
 

@@ -14,7 +14,10 @@ from gateway.config.models import (
     QueryConfig,
     QuerySourceConfig,
     S3SourceConfig,
+    SeveralSources,
+    SourceConfig,
 )
+from gateway.connectors.position import Position
 from gateway.query.flow.runlog import LogHead, RunRecord, peek
 from gateway.query.identity import Identity, holds_state, read_identity, why_not_there
 from gateway.query.looking import look_here
@@ -22,7 +25,8 @@ from gateway.query.opening import definition_of
 from gateway.query.takingover import not_in, why_not_finished, why_not_read_again, why_state_is_kept
 from gateway.sinks.parts import manifest
 from gateway.sources.base import SourceError
-from gateway.sources.marks import Look, described, look_at_results
+from gateway.sources.choose import stream_folder
+from gateway.sources.marks import Look, Mark, described, look_at_results, looks_together, mark_of
 from infra.messages import OpenQuery
 from infra.statefiles import StateError
 
@@ -122,10 +126,24 @@ class _State:
         """Compare the source with what was read; None if only a broker or an object store could answer."""
         source, known = self.query.source, self.head.source
         position = self.runs[-1].end if self.runs else self.head.position
+        needed = outstanding[0].start if outstanding else position
+        if not isinstance(source, SeveralSources):
+            return self._look_at(config, source, self.folder, known, needed)
+        looks = {
+            name: self._look_at(
+                config, each, stream_folder(self.folder, name), mark_of(known, name), needed.of_stream(name)
+            )
+            for name, each in source.of.items()
+        }
+        seen = {name: look for name, look in looks.items() if look is not None}
+        return looks_together(seen, known) if len(seen) == len(looks) else None
+
+    def _look_at(
+        self, config: Config, source: SourceConfig, folder: Path, known: Mark | None, needed: Position
+    ) -> Look | None:
         if isinstance(source, KafkaSourceConfig | S3SourceConfig):
             return None
         if isinstance(source, QuerySourceConfig):
             upstream = read_identity(config.gateway.state_dir / "queries" / source.name)
             return None if upstream is None else look_at_results(source.name, upstream.owner, known)
-        needed = outstanding[0].start if outstanding else position
-        return look_here(source, self.folder, known, needed)
+        return look_here(source, folder, known, needed)

@@ -13,7 +13,8 @@ from gateway.config import Config, ConfigError, load
 from gateway.config.configstate import why_not_this_config
 from gateway.config.load import problem_at
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
-from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text, other_readers_text, source_text
+from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text
+from gateway.views.check.checksource import other_readers_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.clock import SystemClock
 from infra.statefiles import StateError
@@ -116,7 +117,8 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
     table = Table(title=Text(name, style="bold"), title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("source", Text(source_text(query)))
+    for stream, source in query.inputs.items():
+        table.add_row(f"source {stream}".strip(), Text(source_text(source)))
     if readers := other_readers_text(config.queries, name):
         table.add_row("also read by", Text(readers))
     if state.text:

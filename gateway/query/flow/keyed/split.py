@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.query.flow.run import Run
-from infra.messages import HEARTBEAT, Predicate
+from infra.messages import HEARTBEAT, STREAM, Predicate
 from infra.payload import kept_rows
 from policies.arrays import IntArray
 
@@ -47,29 +47,31 @@ def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def split(run: Run, key: str, parts: int, time_column: str | None, predicates: Sequence[Predicate] = ()) -> list[Run]:
+def split(
+    run: Run, key: str, parts: int, time_columns: Mapping[str, str], predicates: Sequence[Predicate] = ()
+) -> list[Run]:
     """Return what each part gets of a run.
 
-    The watermark of each part moves on with the newest event of the whole run that Spark lets pass below the watermark:
-    a part that does not have that event gets a copy of it as a heartbeat. A part without any other row gets a row all
-    the same, since an engine host answers each run.
+    Each watermark of each part moves on with the newest event of the whole run that Spark lets pass below it: a part
+    that does not have that event gets a copy of it as a heartbeat. A part without any other row gets a row all the
+    same, since an engine host answers each run.
 
     Args:
         run: the run, undivided.
         key: the column of the key.
         parts: how many parts there are.
-        time_column: the event-time column; None if the query has none.
+        time_columns: the event-time column of each stream that has one; the only stream of a query has an empty name.
         predicates: the conditions that Spark evaluates before it computes the watermark.
     """
     part_of = part_of_each(run.batch.column(key), parts)
-    newest = _newest(run.batch, time_column, predicates)
+    newest = _newest(run.batch, time_columns, predicates)
     rows = [np.flatnonzero(part_of == part) for part in range(parts)]
     raw_bytes = np.diff(np.cumsum([0, *map(len, rows)]) * run.raw_bytes // run.events)
     return [
         Run(
             run.first_seq,
             run.last_seq,
-            _with_heartbeat(run.batch, mine, newest if newest is not None and part_of[newest] != part else None),
+            _with_heartbeats(run.batch, mine, newest[part_of[newest] != part]),
             run.arrival_s,
             int(raw_bytes[part]),
             seqs=run.first_seq + mine,
@@ -78,20 +80,28 @@ def split(run: Run, key: str, parts: int, time_column: str | None, predicates: S
     ]
 
 
-def _newest(batch: pa.RecordBatch, time_column: str | None, predicates: Sequence[Predicate]) -> int | None:
-    """Return the row that moves the watermark on most; None if none does."""
-    if time_column is None:
-        return None
+def _newest(batch: pa.RecordBatch, time_columns: Mapping[str, str], predicates: Sequence[Predicate]) -> IntArray:
+    """Return the rows that move the watermarks on most, at most one for each stream."""
+    if not time_columns:
+        return np.empty(0, dtype=np.intp)
     passing = kept_rows(batch, tuple(predicates))
-    times = batch.column(time_column).take(pa.array(passing))
-    newest = pc.max(times)
-    return int(passing[pc.index(times, newest).as_py()]) if newest.is_valid else None
+    found = []
+    for stream, column in time_columns.items():
+        rows = passing
+        if stream:
+            of_stream = pc.equal(batch.column(STREAM), stream).fill_null(False).to_numpy(zero_copy_only=False)
+            rows = passing[of_stream[passing]]
+        times = batch.column(column).take(pa.array(rows))
+        newest = pc.max(times)
+        if newest.is_valid:
+            found.append(int(rows[pc.index(times, newest).as_py()]))
+    return np.asarray(found, dtype=np.intp)
 
 
-def _with_heartbeat(batch: pa.RecordBatch, rows: IntArray, heartbeat: int | None) -> pa.RecordBatch:
-    if heartbeat is None and not len(rows):
-        heartbeat = 0  # no row of this run moves the watermark, so neither does this one
-    taken = rows if heartbeat is None else np.append(rows, heartbeat)
+def _with_heartbeats(batch: pa.RecordBatch, rows: IntArray, heartbeats: IntArray) -> pa.RecordBatch:
+    if not len(heartbeats) and not len(rows):
+        heartbeats = np.zeros(1, dtype=np.intp)  # no row of this run moves a watermark, so neither does this one
+    taken = np.append(rows, heartbeats)
     marks = np.zeros(len(taken), dtype=np.bool_)
     marks[len(rows) :] = True
     return batch.take(pa.array(taken)).append_column(HEARTBEAT, pa.array(marks))

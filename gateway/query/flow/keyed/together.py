@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -22,7 +22,7 @@ class Division:
 
     Attributes:
         key: the column by which its events are divided.
-        time_column: the event-time column; None if it has none.
+        time_columns: the event-time column of each stream that has one; the only stream of a query has an empty name.
         predicates: the conditions that Spark evaluates before it computes the watermark.
         places: the place of each part, one for each.
         resume_seqs: where the state of each part continues.
@@ -31,7 +31,7 @@ class Division:
     """
 
     key: str
-    time_column: str | None
+    time_columns: Mapping[str, str]
     predicates: tuple[Predicate, ...]
     places: tuple[str, ...]
     resume_seqs: tuple[int, ...]
@@ -67,7 +67,7 @@ class Together(Generic[A]):
         if any(exchange.waiting_runs for exchange in exchanges) or (group := self._groups.take()) is None:
             return None
         division = self._division
-        pieces = split(group, division.key, len(division.places), division.time_column, division.predicates)
+        pieces = split(group, division.key, len(division.places), division.time_columns, division.predicates)
         division.arrived([piece.events for piece in pieces])
         return pieces
 

@@ -275,7 +275,7 @@ class DividedQuery:
         planned_ends = [max(each.planned_end_seq, each.resume_seq) for each in checkpoints]
         places = tuple(part.place for part in self.parts)
         ends = (*self.disk.ends, *planned_ends)
-        division = Division(KEY, TIME, (), places, resume_seqs, ends, self._places.arrived)
+        division = Division(KEY, {"": TIME}, (), places, resume_seqs, ends, self._places.arrived)
         together = self._together = Together(division, _joined)
         self.disk.forget_ends(needed_after(places, resume_seqs, [part.mover.home_seq for part in self.parts]))
         before = self.disk.committed_before

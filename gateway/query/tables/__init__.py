@@ -1,0 +1,1 @@
+"""The static tables of a query while it runs."""

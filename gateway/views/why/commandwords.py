@@ -1,0 +1,38 @@
+"""The scheduler's commands as lines of the log."""
+
+from __future__ import annotations
+
+from gateway.config.words.units import SHARE
+from policies.signals import HOME, Ask, Command, DrainVm, Fit, SetRoute, SetShed, StartVm, TerminateVm
+
+
+def in_words(command: Command) -> str:
+    """Return what is done and why, as one line; empty for a question to the policies."""
+    done = _done(command)
+    return f"{done}: {command.cause.why}" if done else ""
+
+
+def _done(command: Command) -> str:
+    match command:
+        case StartVm(vm=vm):
+            return f"launch {vm}"
+        case DrainVm(vm=vm):
+            return f"drain {vm}"
+        case TerminateVm(vm=vm):
+            return f"terminate {vm}"
+        case SetRoute(query=query, shares=shares):
+            return f"query {query}: {_places(shares)}"
+        case SetShed(query=query, share=share):
+            shed = f"{SHARE.format(share)} of its events" if share else "no events"
+            return f"query {query}: {shed} are shed"
+        case Fit(query=query):
+            return f"query {query}: train its forecast"
+        case Ask():
+            return ""
+
+
+def _places(shares: tuple[tuple[str, float], ...]) -> str:
+    if dict(shares) == {HOME: 1.0}:
+        return "all events stay home"
+    there = [f"{SHARE.format(round(share, 3))} to {'home' if place == HOME else place}" for place, share in shares]
+    return ", ".join(there)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+
+from engines.query.known import KnownQuery, RefusedError, understand
+from engines.streamable import check_streams
+from gateway.config.queries import QueryConfig
+from gateway.query.flow.keyed.split import split
+from gateway.query.flow.run import Run
+from gateway.views.check.checking import opening
+from infra.messages import OpenQuery
+from infra.payload.predicates import kept_rows
+from tests.engines.stream_bench import Bench, Running
+
+AT = {"event_time": {"column": "at", "lateness": "10s"}}
+ORDERS = "id BIGINT, customer STRING NOT NULL, amount INT, at TIMESTAMP, note STRING"
+PAYMENTS = "id STRING, customer STRING COMMENT 'who', paid INT, at TIMESTAMP"
+ON = "o.customer = p.customer AND p.at BETWEEN o.at AND o.at + INTERVAL 1 MINUTE"
+
+
+def config(sql: str, timed: dict[str, Any] | None = None, **more: Any) -> QueryConfig:
+    source = {"source": {"type": "mqtt", "host": "broker", "topics": ["t"]}}
+    sources = {"orders": {**source, "schema": ORDERS}, "payments": {**source, "schema": PAYMENTS}}
+    sink = {"type": "file", "path": "out"}
+    return QueryConfig.model_validate(
+        {
+            "sources": {name: {**each, **(AT if timed is None else timed)} for name, each in sources.items()},
+            "sql": sql,
+            "sink": sink,
+            "qos": {"latency": "2s"},
+            **more,
+        }
+    )
+
+
+def analysed(spark: SparkSession, query: QueryConfig) -> KnownQuery:
+    found = understand(spark, opening("q", query, ""))
+    check_streams(found)
+    return found
+
+
+def sent(query: KnownQuery) -> list[str]:
+    assert query.plan.needed_schema is not None
+    return list(pa.ipc.read_schema(pa.py_buffer(query.plan.needed_schema)).names)
+
+
+def test_columns_of_one_name_and_type_are_one_column() -> None:
+    query = config("SELECT 1 FROM orders")
+    assert query.schema_ddl == (
+        "`_stream` STRING, `orders.id` BIGINT, `customer` STRING, `amount` INT, `at` TIMESTAMP, `note` STRING, "
+        "`payments.id` STRING, `paid` INT"
+    )
+    orders, payments = query.streams
+    assert dict(orders.columns) == {"id": "orders.id", **{n: n for n in ("customer", "amount", "at", "note")}}
+    assert dict(payments.columns) == {"id": "payments.id", **{n: n for n in ("customer", "paid", "at")}}
+
+
+def test_a_join_of_sources_is_keyed_by_the_column_that_it_joins_on(spark: SparkSession) -> None:
+    found = analysed(spark, config(f"SELECT o.id, p.paid FROM orders o JOIN payments p ON {ON} WHERE o.amount > 5"))
+    assert (found.plan.switch_class, found.plan.keys, found.plan.movable) == ("keyed", ("customer",), True)
+    assert sent(found) == ["_stream", "orders.id", "customer", "amount", "at", "paid"]
+    assert found.result_schema.names == ["id", "paid"]
+
+
+def test_sources_put_together_have_no_state_and_only_the_rows_of_their_conditions_are_sent(
+    spark: SparkSession,
+) -> None:
+    sql = "SELECT id, at FROM orders WHERE amount > 5 UNION ALL SELECT CAST(id AS BIGINT), at FROM payments"
+    found = analysed(spark, config(sql))
+    assert (found.plan.switch_class, found.plan.switchable) == ("stateless", True)
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"_stream": "orders", "amount": 6},
+            {"_stream": "orders", "amount": 5},
+            {"_stream": "payments", "amount": None},
+        ],
+        schema=found.input_schema,
+    )
+    assert kept_rows(rows, found.plan.predicates).tolist() == [0, 2]
+
+
+def test_a_watermark_of_one_view_alone_is_enough_for_its_windows(spark: SparkSession) -> None:
+    sql = "SELECT window.start AS s, count(*) AS n FROM payments GROUP BY window(at, '1 minute')"
+    assert sent(analysed(spark, config(sql))) == ["_stream", "at"]
+    with pytest.raises(RefusedError, match="aggregates without a watermark"):
+        analysed(spark, config(sql, {}))
+
+
+KEYED = {"switching": {"mode": "keys", "key": "customer", "parts": 2}}
+OUTER = (
+    "SELECT o.id, p.paid FROM orders o LEFT JOIN payments p ON o.customer = p.customer AND o.amount > 2 AND p.paid > 1 "
+    "AND p.at BETWEEN o.at AND o.at + INTERVAL 20 SECONDS"
+)
+
+
+def some_runs(schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Runs of one stream each, with some keys that are null and some times in disorder."""
+    draw, runs = random.Random(3), []
+    for number in range(10):
+        stream = draw.choice(["orders", "payments"])
+        rows = [
+            {
+                "_stream": stream,
+                f"{stream}.id": at if stream == "orders" else f"p{at}",
+                "customer": draw.choice([*"abcde", None]),
+                "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=at / 2 - draw.randint(0, 8)),
+                ("amount" if stream == "orders" else "paid"): draw.randint(0, 9),
+            }
+            for at in range(number * 12, number * 12 + 12)
+        ]
+        runs.append(pa.RecordBatch.from_pylist(rows, schema=schema))
+    return runs
+
+
+def rows_of(running: Running, runs: Sequence[pa.RecordBatch]) -> list[Counter[str]]:
+    for number, run in enumerate(runs):
+        running.put(number, run.to_pylist(), number, number + 1)
+    running.rows_until(len(runs))
+    return [Counter(map(repr, answer.rows.to_pylist())) for answer in running.collected.answers]
+
+
+def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_run(
+    spark: SparkSession, bench: Bench, tmp_path: Path
+) -> None:
+    whole = opening("q", config(OUTER), "")
+    undivided = understand(spark, whole)
+    runs = some_runs(undivided.input_schema)
+    keyed = config(OUTER, **KEYED)
+    pieces = [
+        split(
+            Run(n * 12, n * 12 + 11, run, 0.0, run.nbytes), "customer", 2, keyed.time_columns, undivided.plan.predicates
+        )
+        for n, run in enumerate(runs)
+    ]
+
+    def ran(spec: OpenQuery, each: Sequence[pa.RecordBatch]) -> list[Counter[str]]:
+        name = spec.query if spec.part is None else f"q~{spec.part.index}"
+        placed = replace(
+            spec, query=name, checkpoint_dir=str(tmp_path / name), analyse_only=False, max_batch_runs=1, epoch=1
+        )
+        known = understand(spark, placed)
+
+        def build(events: DataFrame) -> DataFrame:
+            events.sparkSession.conf.set("spark.sql.shuffle.partitions", "1")
+            return known.build(events)
+
+        return rows_of(bench.start(dataclasses.replace(known, build=build, warm=True)), each)
+
+    expected = ran(whole, runs)
+    spec = opening("q", keyed, "")
+    assert spec.part is not None
+    found = [ran(replace(spec, part=replace(spec.part, index=i)), [of[i].batch for of in pieces]) for i in range(2)]
+    assert [one + other for one, other in zip(*found, strict=True)] == expected
+    assert any("None" in row for rows in expected for row in rows), "rows without a partner come with the watermark"
+    assert sum(map(bool, expected)) >= 3
+    beats = [sum(piece.batch.column("_heartbeat").to_pylist()) for of in pieces for piece in of]
+    assert max(beats) == 1, "a run is of one stream"
+
+
+def test_a_watermark_of_a_source_that_has_none_in_the_config_is_in_the_way_of_parts(spark: SparkSession) -> None:
+    sql = (
+        "SELECT customer, count(*) AS n FROM orders WATERMARK at DELAY OF INTERVAL 1 MINUTE "
+        "GROUP BY customer, window(at, '1 minute')"
+    )
+    keyed = config(sql, {}, **KEYED)
+    with pytest.raises(RefusedError, match="give the column and the lateness as event_time"):
+        understand(spark, replace(opening("q", keyed, ""), max_batch_runs=1))
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT * FROM odrers", r'events are in the views "orders", "payments"; write "orders"'),
+        ("SELECT nope FROM orders", 'there is no column "nope" where it is used; there is "note"'),
+        (
+            "SELECT count(*) AS n FROM orders WATERMARK at DELAY OF INTERVAL 1 MINUTE GROUP BY window(at, '1 minute')",
+            "event_time sets the watermark of its events, and its sql",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_the_words_of_the_sources(spark: SparkSession, sql: str, says: str) -> None:
+    with pytest.raises(RefusedError, match=says):
+        analysed(spark, config(sql))
