@@ -211,6 +211,8 @@ class Mover:
         self.drain(self.place)
 
     async def _copy_ahead(self, target: str) -> None:
+        # What was copied elsewhere is not what the rest will be added to, even if this does not come to its end.
+        self._ahead.forget()
         if self.place != HOME:
             await self._try_to_copy_home()
         else:
