@@ -153,7 +153,7 @@ class PartSite(Query):
         """Begin to move a part, unless it moves already."""
         if part in self.tasks or self.engines[part].place == place:
             return
-        self.movers[part] = SimpleNamespace(place=self.engines[part].place, target=place)
+        self.movers[part] = SimpleNamespace(place=self.engines[part].place, next_place=place)
         self.tasks[part] = asyncio.create_task(self._move(part, place))
 
     async def _move(self, part: int, place: str) -> None:

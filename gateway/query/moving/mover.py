@@ -28,7 +28,7 @@ from infra.messages import state_folder
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.signals import HOME
-from policies.switching.placing import move_is_due, target_place
+from policies.switching.placing import move_is_due, next_place, target_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,6 +150,11 @@ class Mover:
     def target(self) -> str:
         """Where the query is to be."""
         return target_place(self.place, self._shares, self._present - self._draining)
+
+    @property
+    def next_place(self) -> str:
+        """Where it goes next on its way to ``target``."""
+        return next_place(self.place, self.target)
 
     @property
     def due(self) -> bool:

@@ -43,7 +43,7 @@ class MovingParts(QueryState):
     async def _move_part(self, part: int) -> None:
         """Move a part to where it is to be, while it and all others go on; if that fails, it stays where it is."""
         mover, left = self.movers[part], self._ats[part]
-        host = self._home if mover.target == HOME else mover.vms.get(mover.target)
+        host = self._home if mover.next_place == HOME else mover.vms.get(mover.next_place)
         if not self.may_move or host is None or not host.alive:
             return
         opener = self._opener.parts[part]
@@ -97,7 +97,7 @@ class MovingParts(QueryState):
 
     def _stays(self, mover: Mover, host: Connection, error: Exception) -> None:
         """Note why a part could not go on on a host."""
-        if mover.target != host.name or not host.alive:
+        if mover.next_place != host.name or not host.alive:
             _LOG.info("a part of query %s does not move to %s: %s", self.name, host.name, error)
         elif host.name == HOME:
             _LOG.warning("query %s is stopped, so that a part of it can return: %s", self.name, error)

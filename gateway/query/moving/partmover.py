@@ -127,7 +127,7 @@ class PartMover:
             match self._move.step(
                 self._clock.now(),
                 lag_runs=self._lag(self._follower),
-                wanted=self._mover.target == self._host.name,
+                wanted=self._mover.next_place == self._host.name,
                 trouble=self._trouble or ("" if self._host.alive else "the link was lost"),
             ):
                 case Step.HOLD:

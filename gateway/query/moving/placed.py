@@ -295,7 +295,7 @@ class PlacedQuery(MovingParts):
 
     @staticmethod
     def _must_return(part: Mover) -> bool:
-        return part.is_lost or (part.stuck and part.target == HOME)
+        return part.is_lost or (part.stuck and part.leaves and part.next_place == HOME)
 
     async def move(self, home: Connection) -> None:
         """Stop the query and open it where it is to be; what cannot move is at home then.
