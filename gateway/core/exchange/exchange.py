@@ -76,7 +76,9 @@ class Exchange(ExchangeViews[R, A]):
         if event.at_s > self._now_s:
             self._now_s = event.at_s
         self._apply(event)
+        waits = self._settings.home_only and self._outbox.uncommitted_count > 0
         for lane in self._lanes.values():
+            lane.see_sink(self._now_s, waits=waits)
             self._advance(lane)
         self._dispatch()
         out, self._out = self._out, []
