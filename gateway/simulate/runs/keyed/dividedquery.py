@@ -212,7 +212,7 @@ class DividedQuery:
             return
         if self._together is None:
             self._open_all()
-        elif any(part.mover.is_lost or move.stuck for part, move in zip(self.parts, self._moves, strict=True)):
+        elif any(move.must_return for move in self._moves):
             self._began_s = self._agenda.now_s
             self._close()
             self._open_all()
@@ -227,7 +227,7 @@ class DividedQuery:
         self._opening = True
         left = set(self.parts)
         for part, move in zip(self.parts, self._moves, strict=True):
-            place = HOME if move.stuck or part.place not in part.hosts else part.place
+            place = HOME if move.must_return or part.place not in part.hosts else part.place
             self._open_part(part, place, left)
 
     def _open_part(self, part: SimulatedPart, place: str, left: set[SimulatedPart]) -> None:
@@ -465,7 +465,6 @@ class DividedQuery:
         Raises:
             BrokenPromiseError: one is missing.
         """
-        promise(self.idle, f"{self.name} is not at rest")
         events, committed = self._arrivals.next_seq, self.disk.committed_before
         promise(committed == events, f"{self.name}: {events} events came, the sink has {committed}")
 

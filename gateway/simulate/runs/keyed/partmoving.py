@@ -51,14 +51,20 @@ class PartMoving:
         self.heading, self.stuck = "", False
         self._follower, self._held_s = None, None
 
+    @property
+    def must_return(self) -> bool:
+        """Whether the query must be opened again: the VM of this part is gone, or the part cannot return while open."""
+        mover = self._part.mover
+        return mover.is_lost or (self.stuck and mover.leaves and mover.next_place == HOME)
+
     def look(self) -> None:
         """Do what is due."""
         part, mover = self._part, self._part.mover
         if self.heading or mover.copying or self._agenda.now_s < self._rests_until_s:
             return
         if mover.leaves and mover.due and not self.stuck:
-            if mover.target in part.hosts:
-                self._begin(mover.target)
+            if mover.next_place in part.hosts:
+                self._begin(mover.next_place)
         else:
             mover.copy()
 
@@ -139,7 +145,7 @@ class PartMoving:
         match self._move.step(
             self._agenda.now_s,
             lag_runs=follower.lag_runs if linked else 1,
-            wanted=part.mover.target == self.heading,
+            wanted=part.mover.next_place == self.heading,
             trouble=follower.trouble or ("" if linked else "the link was lost"),
         ):
             case Step.DROP:
@@ -195,7 +201,7 @@ class PartMoving:
 
     def _stays(self, why: str) -> None:
         part, place = self._part, self.heading
-        host, target = part.hosts.get(place), part.mover.target
+        host, target = part.hosts.get(place), part.mover.next_place
         self.drop()
         if target != place or host is None:
             self._trace.note(f"{part.name} does not move to {place}: {why}")

@@ -13,7 +13,7 @@ from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.stateful.keptstate import Checkpoint, VirtualClock
 from policies.signals import HOME
-from policies.switching.placing import move_is_due, target_place
+from policies.switching.placing import move_is_due, next_place, target_place
 
 STEP_S: Final = 0.02
 NO_ANSWER_S: Final = 20.0
@@ -153,6 +153,11 @@ class SimulatedMover:
         return target_place(self._owner.place, self._shares, self.usable)
 
     @property
+    def next_place(self) -> str:
+        """Where it goes next on its way to ``target``."""
+        return next_place(self._owner.place, self.target)
+
+    @property
     def is_lost(self) -> bool:
         """Whether the VM where it is is gone."""
         return self._owner.place not in {HOME, *self._vms}
@@ -189,6 +194,7 @@ class SimulatedMover:
             if self._owner.place != HOME and now_s - self._tried_s >= COPY_S:
                 self.fetch(self._copied_home)
         elif not self._ahead.is_for(target):
+            self._ahead.forget()
             if self._owner.place == HOME:
                 self._send_ahead(target, 1)
             else:
