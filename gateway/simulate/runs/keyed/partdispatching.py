@@ -130,7 +130,7 @@ class PartDispatcher(SimulatedDispatcher):
         self._engine = CountingEngine(host, checkpoint, (), self._agenda, work_s, batch_runs=1)
         self._resume_seq = self.done_before = checkpoint.resume_seq
         self.exchange = Exchange(self.options.exchange_settings(self._patience, host.name), committed=done)
-        self._witness = Witness(self.options, before)
+        self._witness = Witness(self.options, before, self._agenda.now_s)
         self._overdue = False
         self.set_shares({HOME: 0.0} | {host.name: 1.0})
         end_seq = max(checkpoint.planned_end_seq, checkpoint.resume_seq)

@@ -73,7 +73,7 @@ class PlacedState(SimulatedQuery):
         before, shares = self._disk.committed_before, {HOME: 0.0} | {name: 1.0}
         done = [(0, before - 1)] if before else []
         self.exchange = Exchange(self.options.exchange_settings(self._patience, name), committed=done)
-        self._witness = Witness(self.options, before)
+        self._witness = Witness(self.options, before, now_s)
         self._witness.shares_set(shares, self.exchange, now_s)
         self._handle(ev.SharesSet(at_s=now_s, shares=shares))
         self._open_lane(StatefulLane(engine, self, self._agenda), planned_end_seq)
