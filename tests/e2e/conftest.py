@@ -10,7 +10,7 @@ import pytest
 
 from engines.email.mailbox import Mail, read_mail
 from gateway.demo.load import distinct_mails
-from tests.e2e.harness import end_hosts, mail_fixture
+from tests.e2e.harness import end_hosts, kill_gateways, mail_fixture
 
 SHARED_MAIL = Path(__file__).parents[3] / "shared" / "data" / "enron" / "2000-09.mbox.gz"
 
@@ -21,6 +21,13 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("state")
     yield folder
     end_hosts(folder)
+
+
+@pytest.fixture(autouse=True)
+def no_gateway_is_left() -> Iterator[None]:
+    """A failed test does not make others fail."""
+    yield
+    kill_gateways()
 
 
 @pytest.fixture(scope="session")

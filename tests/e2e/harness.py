@@ -67,6 +67,18 @@ def mail_fixture(count: int, seed: int = 7) -> list[Mail]:
     return list(generate_mail(count, seed))
 
 
+_STARTED: list[subprocess.Popen[bytes]] = []
+
+
+def kill_gateways() -> None:
+    """Kill the gateways that a failed test has left: they would hold the state_dir of all others."""
+    while _STARTED:
+        process = _STARTED.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 class Gateway:
     """A gateway process over one config.
 
@@ -127,6 +139,7 @@ class Gateway:
             self.process = subprocess.Popen(
                 [*command, "--report", str(self.report), *options], stdout=log, stderr=subprocess.STDOUT
             )
+        _STARTED.append(self.process)
 
     def wait(self, deadline_s: float = DEADLINE_S) -> int:
         """Return the exit code."""

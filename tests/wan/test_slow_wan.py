@@ -22,7 +22,7 @@ SLOW = WanSettings(delay_s=0.15, rate_bits_per_s=1e6)
 SERVED_PER_S, RATE_PER_S = 400, 240
 SLOT_S = 1.0
 CALM_S, AFTER_S = 8.0, (40.0 if FULL else 12.0)
-ROUTE = re.compile(r"SetRoute\(query='q', shares=\(\('home', ([\d.]+)\)(?:, \('vm-1', ([\d.]+)\))?")
+ROUTE = re.compile(r"query q: (?:all events stay home|[\d.]+% to home(?:, ([\d.]+)% to vm-1)?)")
 SLOTS_GOAL, P99_GOAL = 3, 1.1
 
 
@@ -33,7 +33,7 @@ def incompressible(number: int) -> str:
 def shares(gateway: FarGateway) -> list[tuple[float, float]]:
     """(time, the cloud's share) as the scheduler commanded them."""
     found = [(at_s, match) for at_s, line in gateway.said if (match := ROUTE.search(line))]
-    return [(at_s, float(match[2] or 0.0)) for at_s, match in found]
+    return [(at_s, float(match[1] or 0.0) / 100) for at_s, match in found]
 
 
 async def played(wan: Wan, folder: Path, switching: dict[str, str]) -> tuple[FarGateway, float, list[float]]:
@@ -57,7 +57,7 @@ async def played(wan: Wan, folder: Path, switching: dict[str, str]) -> tuple[Far
     try:
         ready_s = await gateway.until("ready: ")
         if "mode" not in switching:
-            await gateway.until("('vm-1', ")
+            await gateway.until("% to vm-1")
         await asyncio.sleep(max(0.0, ready_s + CALM_S - time.monotonic()))  # how long it is calm
         changed_s = time.monotonic()
         await wan.set(SLOW)
