@@ -8,10 +8,10 @@ from typing import Final
 
 HOLD_AFTER_S: Final = 1.0
 """For so long after it was opened in the next place, a part is given the chance to catch up without a pause."""
-FOLLOW_MOST_S: Final = 30.0
-"""In the next place a part has so long to catch up with the present one, which is not held yet."""
+FOLLOW_MOST_S: Final = 10.0
+"""In the next place a part has so long to catch up with the present one; then it is held, however far it is behind."""
 RETURN_HELD_MOST_S: Final = 60.0
-"""A part that returns home is held for at most so long; then the whole query is opened again."""
+"""If home has repeated nothing for so long while a part that returns is held, the whole query is opened again."""
 
 
 class Phase(Enum):
@@ -40,14 +40,12 @@ class Terms:
     Attributes:
         hold_after_s: see `HOLD_AFTER_S`.
         follow_most_s: see `FOLLOW_MOST_S`.
-        held_most_s: after so long without runs the part goes on in the present place.
-        must: the part must leave: if it does not catch up in time, it is held, instead of staying.
+        held_most_s: a held part goes on in its present place once the next one has repeated nothing for so long.
     """
 
     hold_after_s: float = HOLD_AFTER_S
     follow_most_s: float = FOLLOW_MOST_S
     held_most_s: float
-    must: bool
 
 
 class PartMove:
@@ -66,7 +64,7 @@ class PartMove:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._since_s = 0.0
+        self._since_s, self._least_lag_runs = 0.0, 0
         self.phase = Phase.OPENING
         self.reason = ""
 
@@ -101,20 +99,22 @@ class PartMove:
         if not lag_runs:
             self.phase = Phase.SWITCHED
             return Step.SWITCH
-        if self.phase is Phase.FOLLOWING:
-            return self._followed(at_s, lag_runs)
-        if at_s - self._since_s > self._terms.held_most_s:
-            return self._drop(f"its events were held for {at_s - self._since_s:.1f} s, and it has not caught up there")
-        return Step.WAIT
+        if self.phase is Phase.HELD:
+            return self._held(at_s, lag_runs)
+        most_s = self._terms.hold_after_s if lag_runs == 1 else self._terms.follow_most_s
+        if at_s - self._since_s < most_s:
+            return Step.WAIT
+        self.phase, self._since_s, self._least_lag_runs = Phase.HELD, at_s, lag_runs
+        return Step.HOLD
 
-    def _followed(self, at_s: float, lag_runs: int) -> Step:
-        late = at_s - self._since_s > self._terms.follow_most_s
-        if late and not self._terms.must:
-            return self._drop(f"it did not catch up there within {self._terms.follow_most_s:.0f} s")
-        if late or (lag_runs == 1 and at_s - self._since_s >= self._terms.hold_after_s):
-            self.phase, self._since_s = Phase.HELD, at_s
-            return Step.HOLD
-        return Step.WAIT
+    def _held(self, at_s: float, lag_runs: int) -> Step:
+        # The present place may answer one run more, so it may first be further behind.
+        if lag_runs < self._least_lag_runs:
+            self._since_s, self._least_lag_runs = at_s, lag_runs
+        for_s = at_s - self._since_s
+        if for_s <= self._terms.held_most_s:
+            return Step.WAIT
+        return self._drop(f"it is {lag_runs} runs behind there, and repeated none of them for {for_s:.1f} s")
 
     def _drop(self, reason: str) -> Step:
         self.phase, self.reason = Phase.DROPPED, reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 
@@ -10,7 +11,7 @@ from gateway.query.commitnews import CommitNews
 from gateway.query.identity import Identity
 from gateway.query.moving.mover import TROUBLE, Mover, NotNowError
 from gateway.query.moving.partmover import NextPlaceError, PartMover
-from gateway.query.opening import Opener
+from gateway.query.opening import Opener, Opening
 from gateway.query.querystate import QueryState
 from infra.clock import Clock
 from infra.failpoints import reached
@@ -36,6 +37,7 @@ class MovingParts(QueryState):
     _next_hosts: dict[int, Connection]
     _part_places: PartPlaces
     _pause_most_s: float
+    _turns: dict[str, asyncio.Lock]
     movers: tuple[Mover, ...]
     may_move = True
     """Whether its parts may move while they are open; not while it runs alone because it is suspected of a crash."""
@@ -44,24 +46,27 @@ class MovingParts(QueryState):
         """Move a part to where it is to be, while it and all others go on; if that fails, it stays where it is."""
         mover, left = self.movers[part], self._ats[part]
         host = self._home if mover.next_place == HOME else mover.vms.get(mover.next_place)
-        if not self.may_move or host is None or not host.alive:
+        if not self.may_move or mover.is_lost or host is None or not host.alive:
             return
-        opener = self._opener.parts[part]
-        name, copied_to = opener.definition.query, "" if host.name == HOME else mover.checkpoint_dir
+        name = self._opener.parts[part].definition.query
         moving = PartMover(
             self.pipeline.parts[part],
             mover,
             host,
             self._pause_most_s,
-            open_there=lambda: opener.open_at(host, self._identity, copied_to=copied_to),
+            open_there=partial(self._open_there, part, host),
             close=lambda: self._close_on(host, name),
-            on_commit=lambda last_seq: self._news[part].notify(host, self._identity.epoch, last_seq),
+            on_commit=partial(self._notify, part, host),
             on_switched=partial(self._switched, part, host),
             clock=self._clock,
         )
         mover.heading, self._next_hosts[part] = host.name, host
         try:
-            await moving.run()
+            # A host opens one query after another: opened together, all would fall behind by more.
+            async with self._turns.setdefault(host.name, asyncio.Lock()):
+                if mover.next_place != host.name:  # it has changed while others moved
+                    return
+                await moving.run()
         except NotNowError as why:
             await mover.wait_for_another_try(why)
         except (*TROUBLE, QueryRefusedError, StateError, NextPlaceError) as error:
@@ -72,6 +77,16 @@ class MovingParts(QueryState):
         finally:
             mover.heading = ""
             del self._next_hosts[part]
+
+    async def _open_there(self, part: int, host: Connection) -> Opening:
+        """Open a part on a host, and tell the host at once what the sink has: it need not ask for each run."""
+        copied_to = "" if host.name == HOME else self.movers[part].checkpoint_dir
+        opening = await self._opener.parts[part].open_at(host, self._identity, copied_to=copied_to)
+        self._notify(part, host, self.pipeline.committed_before - 1)
+        return opening
+
+    def _notify(self, part: int, host: Connection, last_seq: int) -> None:
+        self._news[part].notify(host, self._identity.epoch, last_seq)
 
     def _switched(self, part: int, host: Connection, began_s: float) -> None:
         """Note that from now on the answers of a part come from this host."""

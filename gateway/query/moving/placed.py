@@ -57,7 +57,7 @@ class PlacedQuery(MovingParts):
     def _make_movers(self, switching: SwitchingConfig) -> tuple[Mover, ...]:
         self._moves = switching.mode in ("auto", "query", "keys")
         self._pause_most_s = switching.pause_most_s
-        self._home, self._next_hosts = None, {}
+        self._home, self._next_hosts, self._turns = None, {}, {}
         self._batch_ends = BatchEnds(self._folder / AWAY)
         parts = self._opener.parts
         self._parts = len(parts)

@@ -146,19 +146,26 @@ class SimulatedEngineHost:
         batch_s: float,
         on_reply: Callable[[Reply], None],
         results: object = None,
-    ) -> None:
-        """Send an answer, which may come late, twice or never."""
+        after_s: float = 0.0,
+    ) -> float | None:
+        """Send an answer, which may come late, twice or never, but not before ``after_s``.
+
+        Returns:
+            When it comes; None if it never does.
+        """
         self._batches += 1
         reply = Reply(first_seq, last_seq, self._batches, batch_s, results)
         faults, draw = self._faults, self._draw
         if draw.random() < faults.lost_reply:
             self._trace.note(f"fault: {self.name} lost the reply for {first_seq}")
-            return
+            return None
         late_s = draw.uniform(0, faults.late_s) if draw.random() < faults.late_reply else 0.0
-        self._agenda.after(self.delay_s + late_s, lambda: on_reply(reply))
+        comes_s = max(after_s, self._agenda.now_s + (self.delay_s + late_s))
+        self._agenda.at(comes_s, lambda: on_reply(reply))
         if draw.random() < faults.doubled_reply:
             again_s = self.delay_s + draw.uniform(0, faults.late_s)
             self._agenda.after(again_s, lambda: on_reply(reply))
+        return comes_s
 
 
 class SimulatedLaneOwner(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,10 +83,21 @@ class CountedCheckpoint(Checkpoint):
 
 
 class CountingEngine(StatefulEngine):
-    """A part, open on a host; its micro-batches are the runs that it gets."""
+    """A part, open on a host; its micro-batches are the runs that it gets.
+
+    Attributes:
+        on_refused: called with the reason when it refuses a run; None where that is never to happen.
+    """
 
     checkpoint: CountedCheckpoint
+    on_refused: Callable[[str], None] | None = None
     _after: Counts
+
+    def _refuse(self, why: str) -> None:
+        if self.on_refused is None:
+            super()._refuse(why)
+        else:
+            self.on_refused(why)
 
     def _results(self, items: Sequence[Item]) -> CountsAnswer:
         (item,) = items

@@ -87,7 +87,7 @@ class DividedFlow(ABC):
             SimulatedPart(number, self, each, agenda, trace, on_failed, patience)
             for number, each in enumerate(measures)
         )
-        self._moves = tuple(PartMoving(part, agenda, trace, self._draw) for part in self.parts)
+        self._moves = tuple(PartMoving(part, agenda, trace, self._draw, self._is_opening) for part in self.parts)
         self._together: Together[Reply] | None = None
         self._outbox: list[tuple[int, int, Reply]] = []
         self._offering = False
@@ -106,6 +106,9 @@ class DividedFlow(ABC):
     @abstractmethod
     def on_refused(self, part: int, vm: str, reason: str) -> None:
         """See ``PartsOwner``."""
+
+    def _is_opening(self, host: str) -> bool:
+        return any(move.heading == host for move in self._moves)
 
     def on_moved(self) -> None:
         """See ``PartsOwner``."""

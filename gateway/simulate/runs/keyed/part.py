@@ -35,6 +35,11 @@ class Follower(PartDispatcher):
     def open(self, host: SimulatedEngineHost, checkpoint: CountedCheckpoint) -> None:
         """Open it from a copy of the part's state."""
         self._open_on(host, checkpoint, EVERYTHING, NEVER_SEQ)
+        # If the present place lost an answer, the run is not passed on; this host refuses the next one.
+        self.engine.on_refused = self._note_refusal
+
+    def _note_refusal(self, why: str) -> None:
+        self.trouble = self.trouble or why
 
     @property
     def lag_runs(self) -> int:
@@ -128,6 +133,10 @@ class SimulatedPart(PartDispatcher):
         """Return what can follow it elsewhere."""
         return Follower(self.number, self._query, Unmeasured(), self._agenda, self._trace, on_failed, self._patience)
 
+    def tell_follower(self, follower: Follower) -> None:
+        """Let a follower know what the sink has: it need not ask for each run."""
+        follower.tell_committed(self._query.disk.committed_before - 1)
+
     def hold(self) -> None:
         """Dispatch no run from now on."""
         self.held = True
@@ -146,6 +155,7 @@ class SimulatedPart(PartDispatcher):
             self._lose_lane(name, "")
         self.engine.close()
         self.mover.arrived(place, began_s)
+        engine.on_refused = None
         self._engine, self.place, self._overdue = engine, place, False
         self._handle(ev.Placed(at_s=self._agenda.now_s, place=place))
         self.set_shares({HOME: 0.0} | {place: 1.0})

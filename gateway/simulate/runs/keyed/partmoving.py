@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from gateway.query.flow.run import Run
@@ -29,13 +30,22 @@ class PartMoving:
         agenda: time.
         trace: the history.
         draw: random numbers.
+        is_opening: returns whether another part is being opened on a host: it opens one after another.
 
     Attributes:
         heading: where the part is being opened, beside its place; empty if it is not moving.
         stuck: whether it is to return and could not do so while it was open.
     """
 
-    def __init__(self, part: SimulatedPart, agenda: Agenda, trace: Trace, draw: random.Random) -> None:
+    def __init__(
+        self,
+        part: SimulatedPart,
+        agenda: Agenda,
+        trace: Trace,
+        draw: random.Random,
+        is_opening: Callable[[str], bool],
+    ) -> None:
+        self._is_opening = is_opening
         self.heading = ""
         self.stuck = False
         self._part = part
@@ -63,7 +73,7 @@ class PartMoving:
         if self.heading or mover.copying or self._agenda.now_s < self._rests_until_s:
             return
         if mover.leaves and mover.due and not self.stuck:
-            if mover.next_place in part.hosts:
+            if not mover.is_lost and mover.next_place in part.hosts and not self._is_opening(mover.next_place):
                 self._begin(mover.next_place)
         else:
             mover.copy()
@@ -74,7 +84,7 @@ class PartMoving:
         part = self._part
         returns = place == HOME
         held_most_s = RETURN_HELD_MOST_S if returns else part.options.settings.pause_most_s
-        self._move = PartMove(Terms(held_most_s=held_most_s, must=returns))
+        self._move = PartMove(Terms(held_most_s=held_most_s))
         self.heading = place
         self._done: list[Run] = []
         part.pass_on = self._done.append
@@ -123,8 +133,12 @@ class PartMoving:
         if checkpoint.resume_seq < from_seq:
             self._not_now("its copy does not get that far")
             return
+        if checkpoint.resume_seq > part.done_before:
+            self._not_now("its copy has more than was answered")
+            return
         follower = self._follower = part.follower(lambda lane: self._note_trouble(lane))
         follower.open(host, checkpoint)
+        part.tell_follower(follower)
         for run in self._done:
             follower.offer(run)
         part.pass_on = follower.offer

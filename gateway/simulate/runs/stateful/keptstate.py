@@ -167,6 +167,8 @@ class StatefulEngine:
         self._work_s = work_s
         self._feed = Feed(checkpoint.resume_seq, batch_runs, _FEED_BYTES, VirtualClock(agenda), ends)
         self._busy = False
+        # A link keeps the order of answers, and loses none: where one is lost, the host sends no more for this query.
+        self._silent, self._replied_s = False, 0.0
         self._done_end_seq = self._committed_end_seq = 0
 
     def take(self, run: Run, on_reply: Callable[[Reply], None]) -> None:
@@ -178,7 +180,8 @@ class StatefulEngine:
         if not self._answers:
             return
         if run.first_seq != (position := self._feed.next_position):
-            raise BrokenPromiseError(f"run {run.first_seq} came to {self.host.name}, where {position} is next")
+            self._refuse(f"run {run.first_seq} came to {self.host.name}, where {position} is next")
+            return
         self._feed.put((), (run, on_reply), run.last_seq + 1 - run.first_seq)
         self._plan()
 
@@ -194,7 +197,7 @@ class StatefulEngine:
 
     @property
     def _answers(self) -> bool:
-        return not self.closed and self.host.answers
+        return not self.closed and not self._silent and self.host.answers
 
     def _plan(self) -> None:
         """Begin a micro-batch if its runs are here: first the one that was planned before this start."""
@@ -216,7 +219,12 @@ class StatefulEngine:
             return
         self._done_end_seq = items[-1].end
         on_reply = items[-1].tag[1]
-        self.host.reply(items[0].start, items[-1].end - 1, batch_s, on_reply, self._results(items))
+        first, last, results = items[0].start, items[-1].end - 1, self._results(items)
+        comes_s = self.host.reply(first, last, batch_s, on_reply, results, self._replied_s)
+        if comes_s is None:
+            self._silent = True
+            return
+        self._replied_s = comes_s
         self._go_on()
 
     def _go_on(self) -> None:
@@ -228,6 +236,14 @@ class StatefulEngine:
             self._feed.release(end_seq)
             self._busy = False
             self._plan()
+
+    def _refuse(self, why: str) -> None:
+        """Refuse a run, as a host does that gets another one than the next; here that is never to happen.
+
+        Raises:
+            BrokenPromiseError: it has happened.
+        """
+        raise BrokenPromiseError(why)
 
     def _results(self, items: Sequence[Item]) -> object:  # noqa: ARG002 - here no result depends on events
         """Return the results of a micro-batch."""
