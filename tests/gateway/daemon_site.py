@@ -79,7 +79,7 @@ class Query(FakeQuery):
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
         self.isolating_s = 0.0
-        self.move_due = self.stateful = self.divided = False
+        self.move_due = self.renewal_due = self.stateful = self.divided = False
         self.end_slot = lambda: None
 
     @property
