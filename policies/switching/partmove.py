@@ -14,7 +14,7 @@ RETURN_HELD_MOST_S: Final = 60.0
 """If home has repeated nothing for so long while a part that returns is held, the whole query is opened again."""
 
 
-class Phase(Enum):
+class MovePhase(Enum):
     """The phase of a move."""
 
     OPENING = "its state is copied, and it is opened in the next place"
@@ -65,7 +65,7 @@ class PartMove:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._since_s, self._least_lag_runs = 0.0, 0
-        self.phase = Phase.OPENING
+        self.phase = MovePhase.OPENING
         self.reason = ""
 
     def opened(self, at_s: float) -> None:
@@ -74,9 +74,9 @@ class PartMove:
         Raises:
             ValueError: it is open there already, or the move has ended.
         """
-        if self.phase is not Phase.OPENING:
+        if self.phase is not MovePhase.OPENING:
             raise ValueError(f"a part cannot be opened in its next place now: {self.phase.value}")
-        self.phase, self._since_s = Phase.FOLLOWING, at_s
+        self.phase, self._since_s = MovePhase.FOLLOWING, at_s
 
     def step(self, at_s: float, *, lag_runs: int, wanted: bool, trouble: str = "") -> Step:
         """Return what is done next.
@@ -90,21 +90,21 @@ class PartMove:
         Raises:
             ValueError: the move has ended.
         """
-        if self.phase in (Phase.SWITCHED, Phase.DROPPED):
+        if self.phase in (MovePhase.SWITCHED, MovePhase.DROPPED):
             raise ValueError(f"the move of the part has ended: {self.phase.value}")
         if trouble or not wanted:
             return self._drop(trouble or "it is to be elsewhere")
-        if self.phase is Phase.OPENING:
+        if self.phase is MovePhase.OPENING:
             return Step.WAIT
         if not lag_runs:
-            self.phase = Phase.SWITCHED
+            self.phase = MovePhase.SWITCHED
             return Step.SWITCH
-        if self.phase is Phase.HELD:
+        if self.phase is MovePhase.HELD:
             return self._held(at_s, lag_runs)
         most_s = self._terms.hold_after_s if lag_runs == 1 else self._terms.follow_most_s
         if at_s - self._since_s < most_s:
             return Step.WAIT
-        self.phase, self._since_s, self._least_lag_runs = Phase.HELD, at_s, lag_runs
+        self.phase, self._since_s, self._least_lag_runs = MovePhase.HELD, at_s, lag_runs
         return Step.HOLD
 
     def _held(self, at_s: float, lag_runs: int) -> Step:
@@ -117,5 +117,5 @@ class PartMove:
         return self._drop(f"it is {lag_runs} runs behind there, and repeated none of them for {for_s:.1f} s")
 
     def _drop(self, reason: str) -> Step:
-        self.phase, self.reason = Phase.DROPPED, reason
+        self.phase, self.reason = MovePhase.DROPPED, reason
         return Step.DROP

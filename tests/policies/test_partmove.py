@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.partmove import PartMove, Phase, Step, Terms
+from policies.switching.partmove import MovePhase, PartMove, Step, Terms
 
 LEAVES = Terms(hold_after_s=1.0, follow_most_s=10.0, held_most_s=5.0)
 RETURNS = Terms(hold_after_s=1.0, follow_most_s=10.0, held_most_s=60.0)
@@ -104,7 +104,7 @@ def test_a_part_that_caught_up_at_once_is_never_held() -> None:
     assert move.step(0.0, lag_runs=0, wanted=True) is Step.WAIT
     move.opened(1.0)
     assert move.step(1.0, lag_runs=0, wanted=True) is Step.SWITCH
-    assert move.phase is Phase.SWITCHED
+    assert move.phase is MovePhase.SWITCHED
 
 
 def test_a_part_that_is_far_behind_is_held_at_last() -> None:

@@ -192,7 +192,7 @@ class PartSite(Query):
         try:
             await moving.run()
             self.ends["switched"] += 1
-        except (NextPlaceError, LinkLost, NotNowError) as error:
+        except (NextPlaceError, LinkLost, NotNowError, asyncio.CancelledError) as error:
             self.ends[type(error).__name__] += 1
         finally:
             del self.tasks[part]
@@ -207,7 +207,7 @@ class PartSite(Query):
     def _switched(self, part: int, engine: Engine, since_s: float) -> None:
         self.held_s.append(self.clock.now() - since_s)
         self.engines[part].open = False
-        self.engines[part] = engine
+        self.engines[part] = self.nexts.pop(part)
         self.movers[part].place = engine.place
 
     # ------------------------------------------------------------------------------------------------------- the end

@@ -34,8 +34,11 @@ def act(site: PartSite, chance: random.Random) -> None:
             site.move(chance.randrange(PARTS), chance.choice([HOME, "vm-1", "vm-2"]))
         case _ if site.nexts and chance.random() < 0.3:
             part, engine = chance.choice(sorted(site.nexts.items()))
-            if chance.random() < 0.5:
+            what = chance.randrange(5)
+            if what < 2:
                 engine.host.link.lose("kill -9")
+            elif what < 3:
+                site.tasks[part].cancel()  # as when the query is stopped
             else:
                 site.movers[part].next_place = site.movers[part].place
 
@@ -77,6 +80,7 @@ async def test_no_result_is_lost_doubled_or_changed(tmp_path: Path) -> None:
     assert ends["switched"] > 20, ends
     assert ends["LinkLost"], ends
     assert ends["NextPlaceError"], ends
+    assert ends["CancelledError"], ends
     assert min(held_s) < 0.05 < 1.0 < max(held_s)
 
 

@@ -151,7 +151,7 @@ class Resumed(_At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed(_At):
+class PlaceSet(_At):
     """From now on the runs of a stateful query go to this lane, which may be opened later."""
 
     place: str
@@ -194,7 +194,7 @@ ExchangeEvent: TypeAlias = (
     | Credited
     | Held
     | Resumed
-    | Placed
+    | PlaceSet
     | ResultsBounded
     | Committed
     | Tick

@@ -19,7 +19,7 @@ from gateway.core.exchange.events import (
     LaneLost,
     LaneOpened,
     Packed,
-    Placed,
+    PlaceSet,
     ResultsBounded,
     Resumed,
     RunLogged,
@@ -100,7 +100,7 @@ class Exchange(ExchangeViews[R, A]):
                 self._held = True
             case Resumed():
                 self._held = False
-            case Placed():
+            case PlaceSet():
                 self._settings = replace(self._settings, place=event.place)
             case ResultsBounded():
                 if event.bound_bytes < 1:

@@ -253,7 +253,7 @@ class Dispatcher:
         for task in ended:
             task.cancel()
         self._settings = replace(self._settings, place=place)
-        self._handle(ev.Placed(at_s=self._clock.now(), place=place))
+        self._handle(ev.PlaceSet(at_s=self._clock.now(), place=place))
         lane.owner = self
         self.add_lane(lane)
         self._pass_on = None

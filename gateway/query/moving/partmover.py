@@ -19,7 +19,7 @@ from infra.clock import Clock
 from infra.failpoints import reached
 from infra.together import end_tasks
 from policies.signals import HOME
-from policies.switching.partmove import RETURN_HELD_MOST_S, PartMove, Phase, Step, Terms
+from policies.switching.partmove import RETURN_HELD_MOST_S, MovePhase, PartMove, Step, Terms
 
 _LOOK_S: Final = 0.02
 _RESULTS_BYTES: Final = 1 << 30
@@ -95,7 +95,7 @@ class PartMover:
             await self._open(from_seq)
             await self._catch_up()
         finally:
-            if self._move.phase is not Phase.SWITCHED:
+            if self._move.phase is not MovePhase.SWITCHED:
                 await self._drop()
 
     async def _copy(self, from_seq: int) -> None:
