@@ -22,8 +22,9 @@ from gateway.query import looking
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.pipeline import Division, Pipeline
+from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
@@ -223,7 +224,7 @@ class RunningQuery(PlacedQuery):
             () if self.plan is None else self.plan.predicates,
             tuple(host.name for host in self._ats),
             resume_seqs,
-            (*ends, *resume_seqs),
+            ends,
             self._part_places.arrived if self._places_parts else lambda _: None,
         )
 

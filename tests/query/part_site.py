@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.query.flow.pipeline import Division
+from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunRecord
 from gateway.query.moving.mover import NotNowError

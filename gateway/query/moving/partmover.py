@@ -111,6 +111,9 @@ class PartMover:
         resume_seq = opening.ready.resume_seq
         if resume_seq < from_seq:
             raise NotNowError(f"its copy on {self._host.name} ends at seq {resume_seq}, before seq {from_seq}")
+        if resume_seq > self._part.done_before:
+            # The state has runs whose answers are still on their way. In the next place they could not be given again.
+            raise NotNowError(f"its copy on {self._host.name} has seq {resume_seq - 1}, which is not answered yet")
         reached(f"part.{self._way}.opened")
         follower = self._follower = self._part.follower(self._host.name, resume_seq, self)
         follower.add_lane(opening.lane(follower, self._clock))
