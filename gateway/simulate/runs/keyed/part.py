@@ -157,7 +157,7 @@ class SimulatedPart(PartDispatcher):
         self.mover.arrived(place, began_s)
         engine.on_refused = None
         self._engine, self.place, self._overdue = engine, place, False
-        self._handle(ev.Placed(at_s=self._agenda.now_s, place=place))
+        self._handle(ev.PlaceSet(at_s=self._agenda.now_s, place=place))
         self.set_shares({HOME: 0.0} | {place: 1.0})
         lane.give_to(self)
         self._open_lane(lane, 0)
