@@ -526,7 +526,7 @@ MISTAKES = (
         "min(resume_seq if place == HOME else min(resume_seq, home_seq) for place",
         "min(resume_seq for place",
         check="divided",
-        after=53,
+        after=51,
     ),
     Mistake(
         "a part goes from one VM to another without its state (a real defect, since fixed)",
@@ -534,7 +534,7 @@ MISTAKES = (
         "return target if place in (HOME, target) else HOME",
         "return target",
         check="divided",
-        after=54,
+        after=7,
     ),
     Mistake(
         "a part that waits for another one is overdue (a real defect, since fixed)",
