@@ -242,7 +242,7 @@ class SimulatedLane:
                 first_seq=run.first_seq,
                 raw_bytes=run.raw_bytes,
                 payload_bytes=self._owner.payload_bytes(self.name, run),
-                rows=run.events if run.batch is None else run.batch.num_rows,
+                rows=run.events if run.seqs is None else run.batch.num_rows,  # a part's may have a heartbeat
             )
         )
 
