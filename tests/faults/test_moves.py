@@ -20,6 +20,7 @@ from tests.faults.town import EAGER, LAUNCHED_S, ONE_VM, SCHEMA, TownGateway, fi
 from tests.faults.two_sites import TwoSites, kill_trees
 
 PAUSE_GOAL_S = 5.0
+KILLS_LEAST = 50
 VICTIMS = ("gateway", "vms", "home")
 SHORT = (("move.", "gateway"), ("return.", "vms"))
 # The gateway is killed while a part leaves, and the engine host at home, where others stay, while one returns.
@@ -156,10 +157,11 @@ def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> N
 
 
 def strikes_of(scale: Scale, places: frozenset[str], short: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Return where what is killed: each victim at each place of a move, twice; or a short form of that."""
+    """Return where what is killed: each victim at each place of a move, as often as gives ``KILLS_LEAST``; or a short form of that."""
     chance = random.Random(scale.seed)
     if scale.full:
-        return ([(place, victim) for place in sorted(places) for victim in VICTIMS] * 2)[: scale.most]
+        rounds = -(-KILLS_LEAST // (len(places) * len(VICTIMS)))
+        return ([(place, victim) for place in sorted(places) for victim in VICTIMS] * rounds)[: scale.most]
     return [(chance.choice(sorted(name for name in places if name.startswith(way))), victim) for way, victim in short]
 
 
