@@ -157,7 +157,7 @@ def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> N
 
 
 def strikes_of(scale: Scale, places: frozenset[str], short: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Return where what is killed: each victim at each place of a move, as often as gives ``KILLS_LEAST``; or a short form of that."""
+    """Return where what is killed: each victim at each place of a move, at least 50 times; or a short form of that."""
     chance = random.Random(scale.seed)
     if scale.full:
         rounds = -(-KILLS_LEAST // (len(places) * len(VICTIMS)))
