@@ -31,34 +31,54 @@ MOVING: Final = frozenset(
         "return.opened",
     }
 )
-"""The places of a move of a query with its state; the other names are those of every query."""
-NAMES: Final = MOVING | frozenset(
+"""The places of a move of a query with its state."""
+MOVING_PARTS: Final = frozenset(
     {
-        "runlog.append.before",
-        "runlog.append.written",
-        "runlog.append.after",
-        "runlog.rewrite.before",
-        "runlog.rewrite.after",
-        "journal.append.before",
-        "journal.append.written",
-        "journal.append.after",
-        "journal.unlink.before",
-        "journal.unlink.after",
-        "deadletters.append.before",
-        "deadletters.append.written",
-        "deadletters.append.after",
-        "deadletters.replay.before",
-        "deadletters.replay.noted",
-        "deadletters.replay.moved",
-        "deadletters.replay.after",
-        "deadletters.replay.forgotten",
-        "sink.commit.before",
-        "sink.commit.prepared",
-        "sink.commit.visible",
-        "sink.commit.after",
-        "source.acknowledge.before",
-        "source.acknowledge.after",
+        "part.leaves.copied",
+        "part.leaves.opened",
+        "part.leaves.switched",
+        "part.leaves.closed",
+        "part.returns.copied",
+        "part.returns.opened",
+        "part.returns.switched",
+        "part.returns.closed",
     }
+)
+"""The places of a move of a part of a divided query."""
+HELD: Final = frozenset({"part.leaves.held", "part.returns.held"})
+"""The places of such a move that are only reached if the part has to be held."""
+NAMES: Final = (
+    MOVING
+    | MOVING_PARTS
+    | HELD
+    | frozenset(
+        {
+            "runlog.append.before",
+            "runlog.append.written",
+            "runlog.append.after",
+            "runlog.rewrite.before",
+            "runlog.rewrite.after",
+            "journal.append.before",
+            "journal.append.written",
+            "journal.append.after",
+            "journal.unlink.before",
+            "journal.unlink.after",
+            "deadletters.append.before",
+            "deadletters.append.written",
+            "deadletters.append.after",
+            "deadletters.replay.before",
+            "deadletters.replay.noted",
+            "deadletters.replay.moved",
+            "deadletters.replay.after",
+            "deadletters.replay.forgotten",
+            "sink.commit.before",
+            "sink.commit.prepared",
+            "sink.commit.visible",
+            "sink.commit.after",
+            "source.acknowledge.before",
+            "source.acknowledge.after",
+        }
+    )
 )
 _RULE = re.compile(r"(?P<name>[\w.]+)=(?P<what>kill|stop|enospc|eio)@(?P<first>\d+)(-(?P<last>\d+))?")
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

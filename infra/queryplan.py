@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+STREAM: Final = "_stream"
+"""The column of the events of several streams that has the name of each event's stream."""
 
 SwitchClass = Literal["stateless", "keyed", "whole"]
 PredicateOp = Literal[
@@ -41,6 +44,11 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
     def columns(self) -> frozenset[str]:
         """Return the top-level columns that it reads."""
         return frozenset(self.column[:1]).union(*(child.columns for child in self.children))
+
+
+def is_stream(condition: Predicate) -> bool:
+    """Return whether a condition says of which of several streams a row is."""
+    return condition.op == "eq" and condition.column == (STREAM,)
 
 
 def of_stream(conditions: tuple[Predicate, ...], stream: Predicate) -> tuple[Predicate, ...]:

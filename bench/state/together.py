@@ -19,7 +19,6 @@ import msgspec
 from planning.document import table
 
 from engines.email.generator import generate_mail
-from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from engines.snb import events as snb
 from engines.snb.generator import generate_events
@@ -136,7 +135,7 @@ class Together:
     def _is_right(self, gateway: Gateway, name: str, events: Sequence[msgspec.Struct], loops: int) -> bool:
         workload = posts("posts", events)
         right = is_equal(workload, gateway.rows(f"posts-{name}"), list(workload.oracle(events)))
-        return right and _bodies(gateway.rows(f"mail-{name}")) == _times(_bodies(_answers(self.mails)), loops)
+        return right and _bodies(gateway.rows(f"mail-{name}")) == _times(_bodies(expected_rows(self.mails)), loops)
 
 
 def _said(gateway: Gateway) -> dict[str, tuple[dict[str, int], float]]:
@@ -147,10 +146,6 @@ def _said(gateway: Gateway) -> dict[str, tuple[dict[str, int], float]]:
     }
     assert set(found) == {"mail", "posts"}, gateway.tail()
     return found
-
-
-def _answers(mails: list[Mail]) -> list[dict[str, Any]]:
-    return expected_rows(mails)
 
 
 def _bodies(rows: list[dict[str, Any]]) -> Counter[tuple[str, str]]:

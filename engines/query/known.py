@@ -184,11 +184,10 @@ def _why_other_watermarks(
     try:
         events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
         frame = _built(spec, undivided, events, columns.names)
-        passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
         plan_there, schema = optimised(frame), schemas.arrow_of(columns)
         timed = [stream.name for stream in spec.streams if stream.event_time is not None]
-        if spec.streams and untimed(plan_there, timed, schema):
-            passed += 1
+        passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
+        passed += bool(spec.streams) and untimed(plan_there, timed, schema)
         return why_own_watermark(passed, timed=bool(event_times(spec))) or why_watermarks_differ(
             plan_there, found.predicates, schema
         )

@@ -28,6 +28,7 @@ from engines.query.outputs.grouping import Grouping, grouping_of
 from engines.query.reasons import why
 from engines.query.uses import uses_of
 from infra.messages import ColumnUse, Predicate, QueryPlan
+from infra.queryplan import is_stream
 
 # Makes the empty relation as large as a stream in the planner's eyes, so that a join broadcasts its static side.
 _AS_LARGE_AS_A_STREAM = 1e12
@@ -142,18 +143,20 @@ def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPl
     return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
 
 
-def _without(column: str, predicate: Predicate) -> Predicate | None:
-    """Return what a condition demands of other columns, so that no row meets less than before; None for nothing."""
-    if column not in predicate.columns:
-        return predicate
-    if predicate.op == "and":
-        left = tuple(less for each in predicate.children if (less := _without(column, each)) is not None)
-        return msgspec.structs.replace(predicate, children=left) if left else None
-    if predicate.op == "or":
-        branches = [_without(column, each) for each in predicate.children]
-        kept = tuple(each for each in branches if each is not None)
-        return msgspec.structs.replace(predicate, children=kept) if len(kept) == len(branches) else None
-    return None
+def _without(column: str, condition: Predicate) -> Predicate | None:
+    """Return what a condition demands of other columns than an event time; None if Spark evaluates it above.
+
+    Of a condition that says what the scan of each stream wants, Spark evaluates the rest of each part below.
+    """
+    if column not in condition.columns:
+        return condition
+    if condition.op != "or" or not all(any(is_stream(each) for each in part.children) for part in condition.children):
+        return None
+    parts = [tuple(each for each in part.children if column not in each.columns) for part in condition.children]
+    branches = (
+        msgspec.structs.replace(part, children=left) for part, left in zip(condition.children, parts, strict=True)
+    )
+    return msgspec.structs.replace(condition, children=tuple(branches))
 
 
 def with_watermarks(found: QueryPlan, columns: Sequence[str] | None, schema: pa.Schema) -> QueryPlan:

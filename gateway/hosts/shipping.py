@@ -69,8 +69,10 @@ class TableVersions:
         if self._look() == self._seen:
             return False
         found._read_all()
+        if self._fingerprints != found._fingerprints:
+            return True
         self._seen = found._seen
-        return self._fingerprints != found._fingerprints
+        return False
 
     @property
     def _fingerprints(self) -> set[str]:

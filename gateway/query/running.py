@@ -22,14 +22,16 @@ from gateway.query import looking
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.pipeline import Division, Pipeline
+from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.looking import SourcePlace
+from gateway.query.moving.batchends import needed_after
 from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
@@ -192,7 +194,8 @@ class RunningQuery(PlacedQuery):
         ends = await run_to_end(self._batch_ends.read)
         division = self._division(part, resume_seqs, (*ends, *planned_ends))
         if division is not None:
-            await self._forget_ends(min(resume_seqs))
+            home_seqs = [mover.home_seq for mover in self.movers] if self._places_parts else resume_seqs
+            await self._forget_ends(needed_after(division.places, resume_seqs, home_seqs))
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
@@ -221,7 +224,7 @@ class RunningQuery(PlacedQuery):
             () if self.plan is None else self.plan.predicates,
             tuple(host.name for host in self._ats),
             resume_seqs,
-            (*ends, *resume_seqs),
+            ends,
             self._part_places.arrived if self._places_parts else lambda _: None,
         )
 
@@ -355,8 +358,7 @@ class RunningQuery(PlacedQuery):
         if not self._started:
             return
         self._started = False
-        for mover in self.movers:
-            await mover.rest()
+        await self._rest()
         await end_tasks(*self._tasks)
         for news in self._news:
             await news.stop()

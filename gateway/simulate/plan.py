@@ -143,8 +143,11 @@ def _query(
     load: Generator = _rate(config, name) if recorded is None else recorded.load
     shape = QueryOptions(settings=settings, load=load)
     event_bytes = _event_bytes(recorded, measured) or shape.event_bytes
+    divided = query.switching.mode == "keys"
     return replace(
         shape,
+        stateful=divided,
+        parts=query.switching.parts if divided else 0,
         statistic=query.qos.statistic,
         poisson=recorded is None,
         run_s=max(query.runs.linger_s, _LEAST_RUN_S),

@@ -12,7 +12,6 @@ from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import HEARTBEAT as HEARTBEAT
-from infra.messages.queries import STREAM as STREAM
 from infra.messages.queries import CloseQuery as CloseQuery
 from infra.messages.queries import EventStream as EventStream
 from infra.messages.queries import EventTime as EventTime
@@ -56,6 +55,7 @@ from infra.messages.state import StateMessage as StateMessage
 from infra.messages.state import StatePart as StatePart
 from infra.messages.state import StateReply as StateReply
 from infra.messages.state import state_folder as state_folder
+from infra.queryplan import STREAM as STREAM
 from infra.queryplan import ColumnUse as ColumnUse
 from infra.queryplan import Predicate as Predicate
 from infra.queryplan import PredicateOp as PredicateOp

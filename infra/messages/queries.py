@@ -17,15 +17,11 @@ class EventTime(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
 
 
-STREAM: Final = "_stream"
-"""The column of the events of several streams that has the name of each event's stream."""
-
-
 class EventStream(msgspec.Struct, frozen=True, kw_only=True):
     """One of several streams whose events are rows of one table; a query sees it as a view with its own columns.
 
     Attributes:
-        name: of the view, and of its rows in the column `STREAM`.
+        name: of the view, and of its rows in the column ``STREAM``.
         columns: each own column, and the column of the table that holds it.
         event_time: the watermark of the view; None: the query sets its own, or needs none.
     """

@@ -19,6 +19,14 @@ def target_place(place: str, shares: Mapping[str, float], usable: Collection[str
     return place if place in wanted else max(sorted(wanted), key=wanted.__getitem__, default=HOME)
 
 
+def next_place(place: str, target: str) -> str:
+    """Return where a query goes next on its way to its target: from one VM to another by way of home.
+
+    Home keeps the copy of the state with which the query continues if a VM is lost.
+    """
+    return target if place in (HOME, target) else HOME
+
+
 def move_is_due(
     place: str, target: str, present: Collection[str], *, copied_ahead: bool, pause_s: float, pause_most_s: float
 ) -> bool:

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from engines.query.known import KnownQuery, RefusedError, understand
+from engines.query.plan import with_event_time
 from engines.streamable import check_streams
 from gateway.config.queries import QueryConfig
 from gateway.query.flow.keyed.split import split
 from gateway.query.flow.run import Run
 from gateway.views.check.checking import opening
-from infra.messages import OpenQuery
+from infra.messages import OpenQuery, Predicate, QueryPlan
 from infra.payload.predicates import kept_rows
 from tests.engines.stream_bench import Bench, Running
 
@@ -95,6 +96,25 @@ def test_a_watermark_of_one_view_alone_is_enough_for_its_windows(spark: SparkSes
     assert sent(analysed(spark, config(sql))) == ["_stream", "at"]
     with pytest.raises(RefusedError, match="aggregates without a watermark"):
         analysed(spark, config(sql, {}))
+
+
+def test_of_a_condition_by_stream_all_stays_that_says_nothing_of_the_event_time() -> None:
+    def both(*children: Predicate) -> Predicate:
+        return Predicate(op="and", children=children)
+
+    stream = [Predicate(op="eq", column=("_stream",), value=name) for name in ("orders", "payments")]
+    paid, timed = Predicate(op="gt", column=("paid",), value=1), Predicate(op="not_null", column=("at",))
+    schema = pa.schema([("_stream", pa.string()), ("paid", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
+
+    def left(*children: Predicate) -> tuple[Predicate, ...]:
+        found = QueryPlan(
+            switch_class="keyed", narrow=False, switchable=False, predicates=(Predicate(op="or", children=children),)
+        )
+        return with_event_time(found, "at", schema).predicates
+
+    by_stream = left(both(stream[0], timed), both(stream[1], timed, paid))
+    assert by_stream == (Predicate(op="or", children=(both(stream[0]), both(stream[1], paid))),)
+    assert left(both(paid, timed), both(stream[1])) == (), "Spark evaluates this above the watermark"
 
 
 KEYED = {"switching": {"mode": "keys", "key": "customer", "parts": 2}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.failpoints import MOVING
+from infra.failpoints import MOVING, MOVING_PARTS
 from tests.connectors.ports import free_ports
 from tests.e2e.harness import end_hosts, parts_in, until
 from tests.faults.figures import Figures, Measure, Scale
@@ -20,9 +20,11 @@ from tests.faults.town import EAGER, LAUNCHED_S, ONE_VM, SCHEMA, TownGateway, fi
 from tests.faults.two_sites import TwoSites, kill_trees
 
 PAUSE_GOAL_S = 5.0
+KILLS_LEAST = 50
 VICTIMS = ("gateway", "vms", "home")
 SHORT = (("move.", "gateway"), ("return.", "vms"))
-SHORT_IN_PARTS = (("move.", "home"),)
+# The gateway is killed while a part leaves, and the engine host at home, where others stay, while one returns.
+SHORT_IN_PARTS = (("part.leaves.", "gateway"), ("part.returns.", "home"))
 
 
 class Journey:
@@ -135,10 +137,11 @@ def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> N
     for _ in range(moves_first):
         journey.go()
         journey.come_back()
-    if place.startswith("return."):
+    returns = place.startswith(("return.", "part.returns."))
+    if returns:
         journey.go()
     gateway.arm()
-    if place.startswith("return."):
+    if returns:
         sender.rest()
     else:
         sender.go_on()
@@ -153,12 +156,13 @@ def strike(journey: Journey, place: str, victim: str, moves_first: int = 0) -> N
     until(lambda: journey.results > sent, "what was sent since has results", LAUNCHED_S)
 
 
-def strikes_of(scale: Scale, short: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Return where what is killed: each victim at each place of a move, twice; or a short form of that."""
+def strikes_of(scale: Scale, places: frozenset[str], short: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    """Return where what is killed: each victim at each place of a move, at least 50 times; or a short form of that."""
     chance = random.Random(scale.seed)
     if scale.full:
-        return ([(place, victim) for place in sorted(MOVING) for victim in VICTIMS] * 2)[: scale.most]
-    return [(chance.choice(sorted(name for name in MOVING if name.startswith(way))), victim) for way, victim in short]
+        rounds = -(-KILLS_LEAST // (len(places) * len(VICTIMS)))
+        return ([(place, victim) for place in sorted(places) for victim in VICTIMS] * rounds)[: scale.most]
+    return [(chance.choice(sorted(name for name in places if name.startswith(way))), victim) for way, victim in short]
 
 
 @pytest.mark.timeout(7200)
@@ -167,7 +171,7 @@ def test_a_query_moves_with_its_state_whatever_is_killed(journey: Journey, scale
     struck_while_moving(
         journey,
         scale,
-        strikes_of(scale, SHORT),
+        strikes_of(scale, MOVING, SHORT),
         figures,
         "a query moves with its state: kill -9 of gateway, VM or engine host at home at each step",
     )
@@ -175,11 +179,10 @@ def test_a_query_moves_with_its_state_whatever_is_killed(journey: Journey, scale
 
 @pytest.mark.timeout(7200)
 def test_parts_of_the_keys_move_whatever_is_killed(in_parts: Journey, scale: Scale, figures: Figures) -> None:
-    # The short form kills the engine host at home, where a part stays, while the others leave.
     struck_while_moving(
         in_parts,
         scale,
-        strikes_of(scale, SHORT_IN_PARTS),
+        strikes_of(scale, MOVING_PARTS, SHORT_IN_PARTS),
         figures,
         "parts of a query's keys move with their state: kill -9 of gateway, VM or engine host at home at each step",
     )

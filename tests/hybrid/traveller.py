@@ -155,8 +155,23 @@ class PartsTraveller(MovingTraveller):
             return
         share = self._draw.choice(SHARES)
         self._query.set_shares({HOME: 1.0 - share, vm.name: share})
-        if any(mover.leaves for mover in self._query.movers):
-            await self._move()
+        if any(mover.leaves for mover in self._query.movers) and self._draw.random() < 0.5:
+            await self._parts_arrived()  # else they move while further events come
+
+    async def _parts_arrived(self) -> None:
+        """Return once all parts are where they are to be: they move by themselves, or with the whole query."""
+        query, site = self._query, self._site
+
+        def arrived() -> bool:
+            return not any(mover.leaves or mover.heading for mover in query.movers)
+
+        await site.until(
+            lambda: arrived() or query.move_due or self._is_lost, "the parts are where they are to be", MOVE_S
+        )
+        if self._is_lost:
+            await self._forget_vm()
+        elif query.move_due:
+            await site.move()
 
     async def _mend(self) -> None:
         if set(self._query.places) != {HOME}:

@@ -36,6 +36,8 @@ def values_of(annotation: Any, depth: int = 2) -> st.SearchStrategy[Any]:
         return st.lists(values_of(arguments[0], depth), max_size=3)
     if origin is dict:
         return st.dictionaries(values_of(arguments[0], depth), values_of(arguments[1], depth), max_size=3)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*(values_of(each, depth) for each in arguments))
     if origin is tuple:
         if depth == 0:
             return st.just(())

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.query.moving.batchends import BatchEnds
+from gateway.query.moving.batchends import BatchEnds, needed_after
+from policies.signals import HOME
 
 
 @pytest.fixture
@@ -38,3 +39,9 @@ def test_ends_that_a_checkpoint_at_home_has_are_forgotten(ends: BatchEnds) -> No
     assert ends.read() == (40,)
     ends.keep_after(40)
     assert ends.read() == ()
+
+
+def test_the_ends_since_the_oldest_checkpoint_at_home_are_kept_when_parts_are_opened() -> None:
+    # The second part goes on at 90 on its VM, but at 40 at home if the VM is lost. The third has come home from 90.
+    assert needed_after((HOME, "vm-1", HOME), (100, 90, 90), (0, 40, 30)) == 40
+    assert needed_after((HOME, HOME), (100, 90), (0, 0)) == 90

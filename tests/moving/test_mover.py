@@ -159,6 +159,27 @@ async def test_a_copy_on_one_vm_is_no_copy_on_another(moved: Moved) -> None:
     await until(lambda: moved.mover.due)
 
 
+async def test_a_copy_that_failed_elsewhere_leaves_none_to_add_the_rest_to(moved: Moved, tmp_path: Path) -> None:
+    write(moved.base / "1", {"state/0/0/1.changelog": b"state"})
+    other = CopyingVm(tmp_path / "other")
+    moved.mover.vms["vm-2"] = other.connection
+    moved.mover.follow({HOME: 0.0, "vm-1": 1.0})
+    moved.mover.begin()
+    await moved.look()
+    await until(lambda: moved.mover.due)
+    other.link.before["OfferState"] = lambda: other.link.lose("kill -9")
+    moved.mover.follow({HOME: 0.0, "vm-2": 1.0})
+    await moved.look()
+    await until(lambda: bool(moved.failed))
+    moved.mover.follow({HOME: 0.0, "vm-1": 1.0})
+    assert not moved.mover.due
+    await moved.look()
+    await until(lambda: moved.mover.due)
+    await moved.mover.send_rest()
+    assert (moved.vm.link.workdir / moved.mover.checkpoint_dir).is_dir()
+    await other.close()
+
+
 async def test_an_old_copy_is_made_again_before_the_query_moves(moved: Moved) -> None:
     write(moved.base / "1", {})
     moved.mover.follow({HOME: 0.0, "vm-1": 1.0})

@@ -25,8 +25,12 @@ class ReturningQuery(PlacedQuery):
         self._batch_ends.append([10, 14, 18])
         self.opened_with: tuple[int, ...] = ()
         mover = SimpleNamespace(place="vm-1", leaves=True, vms={}, fetch_rest=self.fetch_rest, arrived=lambda *_: None)
+        mover.rest = self._rest_of_mover
         self.movers, self._parts, self._part_places = (cast("Any", mover),), 1, PartPlaces(1)
         self.pipeline = cast("Any", SimpleNamespace(keep_from=lambda *_: None))
+
+    async def _rest_of_mover(self) -> None:
+        pass
 
     async def fetch_rest(self) -> bool:
         await self._copied_home(0, 14)
@@ -58,7 +62,7 @@ def test_an_old_definition_may_be_divided_otherwise(tmp_path: Path, movers: int,
         "Any", SimpleNamespace(keep_from=lambda part, _: kept.append(part), note_batches=lambda _: None)
     )
     followed: list[dict[str, float]] = []
-    mover = SimpleNamespace(place=HOME, vms={}, home_seq=7, follow=followed.append)
+    mover = SimpleNamespace(place=HOME, target=HOME, leaves=False, vms={}, home_seq=7, follow=followed.append)
     query.movers, query._parts = (cast("Any", mover),) * movers, parts  # noqa: SLF001 - the definition that is open
     query._ats = (cast("Any", SimpleNamespace(name=HOME)),) * parts  # noqa: SLF001
     query._part_places = PartPlaces(movers)  # noqa: SLF001

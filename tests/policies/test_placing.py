@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.signals import HOME
-from policies.switching.placing import move_is_due, target_place
+from policies.switching.placing import move_is_due, next_place, target_place
 
 VMS = ("vm-1", "vm-2", "vm-3")
 SHARES = st.fixed_dictionaries({}, optional={lane: st.sampled_from([0.0, 0.2, 0.5, 1.0]) for lane in (HOME, *VMS)})
@@ -42,3 +42,10 @@ def test_when_a_move_is_due(
 ) -> None:
     found = move_is_due(place, target, present, copied_ahead=copied_ahead, pause_s=pause_s, pause_most_s=10.0)
     assert found is due
+
+
+def test_from_one_vm_to_another_it_goes_by_way_of_home() -> None:
+    assert next_place("vm-1", "vm-2") == HOME
+    assert next_place("vm-1", HOME) == HOME
+    assert next_place(HOME, "vm-1") == "vm-1"
+    assert next_place("vm-1", "vm-1") == "vm-1"

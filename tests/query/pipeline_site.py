@@ -16,8 +16,9 @@ from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import ExchangeSettings
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX
+from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryPool, MemoryShare
-from gateway.query.flow.pipeline import Division, Pipeline
+from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.flow.statistics import Tally

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gateway.config.models import SparkConfig
-from gateway.query.flow.pipeline import Division
+from gateway.query.flow.keyed.together import Division
 from gateway.query.opening import Opener
 from infra.messages import HEARTBEAT, Poison, RunMessage
 from tests.query.pipeline_site import Query

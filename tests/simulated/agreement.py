@@ -9,8 +9,9 @@ import numpy as np
 from engines.simulated.boot import LogNormal
 from engines.simulated.generators import RecordedRates
 from gateway.simulate.contest import fluid_world
+from gateway.simulate.drawing import drawn
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
-from gateway.simulate.options import Faults, QueryOptions, WorldOptions, drawn
+from gateway.simulate.options import Faults, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from gateway.cli import main
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
-from gateway.simulate.options import WorldOptions, drawn
+from gateway.simulate.drawing import drawn
+from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.world import World
 from gateway.views.why.eventlog import FILE_BYTES, EventLog, LogError, LoggedEvent, read_log, replay
 from gateway.views.why.plainjson import dumps, loads

@@ -28,6 +28,10 @@ RUN_LOG = "gateway.query.flow.runlog"
 PLACING = "policies.switching.placing"
 FEED = "engines.streaming.feed"
 CHECKPOINTS = "engines.streaming.checkpoints"
+JOINT = CORE + "exchange.joint"
+TOGETHER = "gateway.query.flow.keyed.together"
+SPLIT = "gateway.query.flow.keyed.split"
+PART_MOVE = "policies.switching.partmove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class Mistake:
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks that are run against it."""
-        if self.check == "moving":
-            return ("moving",)
+        if self.check in ("moving", "divided"):
+            return (self.check,)
         return ("worlds", "lives") if self.module.startswith(CORE + "exchange") else ("worlds", "scheduler", "periods")
 
     def path(self, root: Path) -> Path:
@@ -295,7 +299,7 @@ MISTAKES = (
         after=2,
     ),
     Mistake(
-        "the lanes in which a run was overdue are forgotten", LANE, "                first.tried = True\n", "", after=15
+        "the lanes in which a run was overdue are forgotten", LANE, "                first.tried = True\n", "", after=38
     ),
     Mistake(
         "an overdue run of a stateful query is not reported",
@@ -500,5 +504,65 @@ MISTAKES = (
         "if place != HOME and place not in present and copied_ahead:",
         check="moving",
         after=35,
+    ),
+    # A query that is divided by its keys, whose parts move.
+    Mistake(
+        "the results of a divided query are released before its last part has answered",
+        JOINT,
+        "        self._parts = parts\n",
+        "        self._parts = parts - 1\n",
+        check="divided",
+    ),
+    Mistake(
+        "micro-batches of parts that are repeated end anywhere",
+        TOGETHER,
+        "Groups((*division.batch_ends, *division.resume_seqs))",
+        "Groups(division.resume_seqs)",
+        check="divided",
+    ),
+    Mistake(
+        "ends of micro-batches that home lacks are forgotten when parts are opened again (a real defect, since fixed)",
+        ENDS,
+        "min(resume_seq if place == HOME else min(resume_seq, home_seq) for place",
+        "min(resume_seq for place",
+        check="divided",
+        after=51,
+    ),
+    Mistake(
+        "a part goes from one VM to another without its state (a real defect, since fixed)",
+        PLACING,
+        "return target if place in (HOME, target) else HOME",
+        "return target",
+        check="divided",
+        after=7,
+    ),
+    Mistake(
+        "a part that waits for another one is overdue (a real defect, since fixed)",
+        EXCHANGE,
+        "waits = self._settings.home_only and self._outbox.uncommitted_count > 0",
+        "waits = False",
+        check="divided",
+        after=30,
+    ),
+    Mistake(
+        "a part goes on in its next place one run too early",
+        PART_MOVE,
+        "        if not lag_runs:\n",
+        "        if lag_runs <= 1:\n",
+        check="divided",
+    ),
+    Mistake(
+        "after a move the runs of a part still go to the place that it has left",
+        EXCHANGE,
+        "self._settings = replace(self._settings, place=event.place)",
+        "pass",
+        check="divided",
+    ),
+    Mistake(
+        "a part gets no heartbeat",
+        SPLIT,
+        "newest[part_of[newest] != part]",
+        "newest[:0]",
+        check="divided",
     ),
 )

@@ -29,6 +29,7 @@ from tests.worlds.mistakes import MISTAKES, Mistake
 ROOT = Path(__file__).parents[2]
 WORLDS_MOST = 60
 MOVING_MOST = 60
+DIVIDED_MOST = 150
 LIVES_MOST = 150
 MACHINES_MOST = 60
 PERIODS_MOST = 60
@@ -80,12 +81,23 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 def _moving(most: int, first: int = 1) -> tuple[int, str]:
     """Simulate worlds in which a query moves with its state."""
-    from gateway.simulate.options import MOVING_REST, MOVING_WORLDS
+    from gateway.simulate.drawing import MOVING_REST, MOVING_WORLDS
     from tests.worlds.worlds import live
 
     begin = first + (MOVING_REST - first) % MOVING_WORLDS
     for seed in range(begin, begin + MOVING_WORLDS * most, MOVING_WORLDS):
         outcome = live(seed)[1]
+        if isinstance(outcome, str):
+            return seed, outcome
+    return most, ""
+
+
+def _divided(most: int, first: int = 1) -> tuple[int, str]:
+    """Simulate short worlds of a query whose parts move."""
+    from tests.worlds.divided_worlds import live_divided
+
+    for seed in range(first, first + most):
+        outcome = live_divided(seed)[1]
         if isinstance(outcome, str):
             return seed, outcome
     return most, ""
@@ -181,6 +193,7 @@ def _unit_tests(most: int, first: int = 1) -> tuple[int, str]:  # all or none
 CHECKS: dict[str, tuple[Callable[..., tuple[int, str]], int, str]] = {
     "worlds": (_worlds, WORLDS_MOST, "worlds"),
     "moving": (_moving, MOVING_MOST, "worlds in which a query moves"),
+    "divided": (_divided, DIVIDED_MOST, "short worlds of a query whose parts move"),
     "lives": (_lives, LIVES_MOST, "lives of an exchange"),
     "scheduler": (_scheduler, MACHINES_MOST, "examples of the scheduler"),
     "periods": (_periods, PERIODS_MOST, "lives of a scheduler with a simple fleet"),
@@ -263,7 +276,7 @@ def cheapest(named: str = "") -> None:
         {
             (mistake.check, mistake.after)
             for mistake in mistakes
-            if mistake.check in {"worlds", "moving", "lives", "periods"}
+            if mistake.check in {"worlds", "moving", "divided", "lives", "periods"}
         }
     )
     for check, first in seeds:
@@ -286,7 +299,9 @@ def table(path: Path) -> int:
 
 
 def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
-    by_worlds = sum(any(each.found and each.check in {"worlds", "moving"} for each in found) for _, found in rows)
+    by_worlds = sum(
+        any(each.found and each.check in {"worlds", "moving", "divided"} for each in found) for _, found in rows
+    )
     by_any = sum(any(each.found for each in found) for _, found in rows)
     head = f"{by_any} of {len(rows)} mistakes are found, {by_worlds} of them by simulated worlds."
     lines = [
@@ -298,6 +313,7 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
         "",
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
         f"- `moving`: worlds in which a query moves with its state (each tenth), up to {MOVING_MOST};",
+        f"- `divided`: short worlds of a query whose parts move (`divided_worlds.py`), up to {DIVIDED_MOST};",
         f"- `lives`: random lives of an exchange (`exchange_lives.py`), up to {LIVES_MOST};",
         f"- `scheduler`: examples of `scheduler_world.py`, up to {MACHINES_MOST};",
         f"- `periods`: lives of a scheduler with a simple fleet (`vm_periods.py`), up to {PERIODS_MOST};",

@@ -8,7 +8,7 @@ from gateway.query.flow.run import Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
-from gateway.simulate.runs.keptstate import Checkpoint, StatefulEngine
+from gateway.simulate.runs.stateful.keptstate import Checkpoint, StatefulEngine
 from policies.signals import HOME
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from engines.simulated.generators import Bursts, ConstantRate
 from gateway.core.exchange.routing import Router
-from gateway.simulate.options import Faults, WorldOptions, drawn
+from gateway.simulate.drawing import drawn
+from gateway.simulate.options import Faults, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
 from policies.signals import HOME

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     # Matrices are small here: the threads of numpy's BLAS would mostly wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from gateway.simulate.options import drawn
+from gateway.simulate.drawing import drawn
 from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.world import World, WorldOutcome
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from engines.query.conditions import conjuncts, early_form, kind_of, scala_items
 from infra.messages import STREAM, Predicate
-from infra.queryplan import of_stream
+from infra.queryplan import is_stream, of_stream
 
 
 def optimised(stream: DataFrame) -> Any:
@@ -34,7 +34,7 @@ def why_watermarks_differ(plan: Any, predicates: Sequence[Predicate], schema: pa
     """
     for node in watermarks_of(plan):
         below = [(condition, early_form(condition, schema)) for condition in conditions_below(node)]
-        stream = next((early for _, early in below if early is not None and _is_of_stream(early)), None)
+        stream = next((early for _, early in below if early is not None and is_stream(early)), None)
         met = tuple(predicates) if stream is None else of_stream(tuple(predicates), stream)
         for condition, early in below:
             if early is None:
@@ -55,10 +55,6 @@ def untimed(plan: Any, timed: Collection[str], schema: pa.Schema) -> bool:
     wanted = [Predicate(op="eq", column=(STREAM,), value=name) for name in timed]
     earlies = ([early_form(each, schema) for each in conditions_below(node)] for node in watermarks_of(plan))
     return not all(any(each in wanted for each in early) for early in earlies)
-
-
-def _is_of_stream(condition: Predicate) -> bool:
-    return condition.op == "eq" and condition.column == (STREAM,)
 
 
 def _refusal(condition: str, why: str) -> str:

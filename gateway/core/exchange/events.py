@@ -151,6 +151,13 @@ class Resumed(_At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSet(_At):
+    """From now on the runs of a stateful query go to this lane, which may be opened later."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsBounded(_At):
     """From now on dispatch stops at this many bytes of uncommitted results (at least 1), or at ``held_bytes_max``."""
 
@@ -187,6 +194,7 @@ ExchangeEvent: TypeAlias = (
     | Credited
     | Held
     | Resumed
+    | PlaceSet
     | ResultsBounded
     | Committed
     | Tick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from gateway.core.exchange.entry import Copy, Move, R, RunEntry, RunState
@@ -18,6 +19,7 @@ from gateway.core.exchange.events import (
     LaneLost,
     LaneOpened,
     Packed,
+    PlaceSet,
     ResultsBounded,
     Resumed,
     RunLogged,
@@ -74,7 +76,9 @@ class Exchange(ExchangeViews[R, A]):
         if event.at_s > self._now_s:
             self._now_s = event.at_s
         self._apply(event)
+        waits = self._settings.home_only and self._outbox.uncommitted_count > 0
         for lane in self._lanes.values():
+            lane.see_sink(self._now_s, waits=waits)
             self._advance(lane)
         self._dispatch()
         out, self._out = self._out, []
@@ -96,6 +100,8 @@ class Exchange(ExchangeViews[R, A]):
                 self._held = True
             case Resumed():
                 self._held = False
+            case PlaceSet():
+                self._settings = replace(self._settings, place=event.place)
             case ResultsBounded():
                 if event.bound_bytes < 1:
                     raise ValueError(f"a query without results must be able to go on: {event}")

@@ -95,6 +95,11 @@ class Outbox(Generic[A]):
         return self._reorderer.held_count
 
     @property
+    def uncommitted_count(self) -> int:
+        """Answers that were released, and are not in the sink yet."""
+        return len(self._uncommitted)
+
+    @property
     def late_count(self) -> int:
         """Answers that were released after later ones, and marked so."""
         return self._reorderer.late_count

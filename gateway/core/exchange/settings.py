@@ -16,7 +16,7 @@ class ExchangeSettings:
         patience: how long to wait for an answer.
         home_only: the query is stateful: its runs go to ``place`` only, in order, and an overdue run is not dispatched
             elsewhere; instead the query is opened again.
-        place: the lane of a stateful query.
+        place: the lane of a stateful query, until `PlaceSet` names another one.
         ordered: False releases results on completion.
         flush_s: how long a missing run holds up the results after it; None for ever (strict order).
         held_bytes_max: how many bytes of results may wait for an earlier run or for the sink before dispatch stops.

@@ -71,6 +71,11 @@ class LaneView:
         return self._lane.outlet.has_credit
 
     @property
+    def in_flight_bytes(self) -> int:
+        """Payload bytes that the host has not reported as consumed."""
+        return self._lane.outlet.credit.in_flight_bytes
+
+    @property
     def draining(self) -> bool:
         """Whether the lane gets no further run."""
         return self._lane.draining

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 import gateway.core.exchange.events as ev
 from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
@@ -25,7 +25,7 @@ from gateway.core.exchange.instructions import (
 from gateway.query.flow.delivery import Results
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
-from gateway.query.flow.measures import Measures
+from gateway.query.flow.measures import Measures, Unmeasured
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import KeptRuns
@@ -36,6 +36,8 @@ from infra.together import end_tasks
 from policies.failures.poison import BadRows
 
 _LOG = logging.getLogger(__name__)
+_EVERYTHING: Final = ((0, 1 << 62),)
+"""Ranges of seq: all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,11 @@ class Dispatcher:
         measures: notified of every dispatch and completion.
         clock: time.
         resume_seq: earlier runs are not dispatched: the state has them.
+        done: the closed ranges of seq whose answers count for nothing; None: those that the sink has.
 
     Attributes:
         kept: knows which runs may be needed again.
+        done_before: the first seq that the state in the present lane does not have, as far as it has answered.
     """
 
     def __init__(
@@ -100,8 +104,10 @@ class Dispatcher:
         measures: Measures,
         clock: Clock,
         resume_seq: int = 0,
+        done: Iterable[tuple[int, int]] | None = None,
     ) -> None:
         self.name = name
+        self._settings = settings
         self._stateful = settings.home_only
         self._owner = owner
         self._on_release = on_release
@@ -111,11 +117,12 @@ class Dispatcher:
         self._memory = memory
         self._measures = measures
         self._clock = clock
-        self._resume_seq = resume_seq
+        self._resume_seq = self.done_before = resume_seq
+        self._pass_on: Callable[[Run], None] | None = None
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self.kept = KeptRuns(stateful=settings.home_only)
-        self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
+        self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed if done is None else done)
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
@@ -150,8 +157,12 @@ class Dispatcher:
         _LOG.warning(text, what.lane, what.reason, what.runs, first_ms, last_ms, self.name)
 
     def _done(self, done: Done[Run]) -> None:
+        self.done_before = max(self.done_before, done.last_seq + 1)
         for run in done.runs:
-            self._memory.give(run.raw_bytes)
+            if self._pass_on is None:
+                self._memory.give(run.raw_bytes)
+            else:
+                self._pass_on(run)
         if not done.counts:
             if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
                 self._owner.on_commit(done.last_seq)
@@ -182,6 +193,77 @@ class Dispatcher:
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on."""
         self._handle(ev.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
+
+    # ---------------------------------------------------------------------------------------- going on in another lane
+
+    def follower(self, place: str, resume_seq: int, owner: LaneFailures) -> Dispatcher:
+        """Return a dispatcher that repeats in another place what is done here; its answers count for nothing.
+
+        Args:
+            place: the lane that it is going to have.
+            resume_seq: the state there has everything before.
+            owner: is notified of its failures.
+        """
+        return Dispatcher(
+            self.name,
+            replace(self._settings, place=place),
+            owner,
+            on_release=lambda _: None,
+            on_handled=lambda: None,
+            sink=self._sink,
+            bad_rows=self._bad_rows,
+            memory=self._memory,
+            measures=Unmeasured(),
+            clock=self._clock,
+            resume_seq=resume_seq,
+            done=_EVERYTHING,
+        )
+
+    def pass_on(self, to: Callable[[Run], None] | None) -> None:
+        """Give each run that is done from now on to ``to``, with the memory that it holds; None: free that memory."""
+        self._pass_on = to
+
+    def free(self, runs: Iterable[Run]) -> None:
+        """Free the memory of runs that were passed on."""
+        for run in runs:
+            self._memory.give(run.raw_bytes)
+
+    async def discard(self) -> None:
+        """Close a follower, and free the memory of the runs that it has not repeated."""
+        self.free(self._exchange.held_inputs)
+        await self.close()
+
+    def hold(self) -> None:
+        """Dispatch no run from now on."""
+        self._handle(ev.Held(at_s=self._clock.now()))
+
+    def resume(self) -> None:
+        """Dispatch runs again."""
+        self._handle(ev.Resumed(at_s=self._clock.now()))
+
+    def switch_to(self, follower: Dispatcher) -> Sequence[asyncio.Task[None]]:
+        """Go on in the lane of a follower, which has answered everything that is done here.
+
+        Returns:
+            Tasks that are cancelled, and have to be waited for.
+        """
+        place = follower._settings.place
+        lane, ended = follower._lanes.pop(place), [follower._senders.pop(place)]
+        ended += [self._abandon(name) for name in list(self._lanes)]
+        for task in ended:
+            task.cancel()
+        self._settings = replace(self._settings, place=place)
+        self._handle(ev.PlaceSet(at_s=self._clock.now(), place=place))
+        lane.owner = self
+        self.add_lane(lane)
+        self._pass_on = None
+        self.resume()
+        return ended
+
+    def _abandon(self, name: str, reason: str = "", lost_s: float | None = None) -> asyncio.Task[None]:
+        self._lanes.pop(name).close()
+        self._handle(ev.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
+        return self._senders.pop(name)
 
     @property
     def exchange(self) -> Exchange[Run, Results]:
@@ -217,15 +299,10 @@ class Dispatcher:
             name: the lane's.
             loss: why and when it was lost, if it was: then the log shows how long its runs took to move elsewhere.
         """
-        lane = self._lanes.pop(name, None)
-        if lane is None:
+        if name not in self._lanes:
             return
-        lane.close()
-        sender = self._senders.pop(name)
-        sender.cancel()
         reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
-        self._handle(ev.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
-        await end_tasks(sender)
+        await end_tasks(self._abandon(name, reason, lost_s))
 
     def drain_lane(self, name: str) -> None:
         """Send no further run to a lane."""

@@ -104,6 +104,9 @@ class Lane:
         owner: receives the lane's events.
         clock: time.
         seals: of the result columns that come back sealed.
+
+    Attributes:
+        owner: receives the lane's events.
     """
 
     def __init__(
@@ -128,7 +131,7 @@ class Lane:
         self._result_schema = pa.ipc.read_schema(pa.py_buffer(ready.result_schema))
         self._decoder = Decoder(self._result_schema)
         self._seals = seals or {}
-        self._owner = owner
+        self.owner = owner
         self._clock = clock
         self._orders: asyncio.Queue[Pack[Run] | Send] = asyncio.Queue()
         self._closed = False
@@ -147,13 +150,13 @@ class Lane:
     @property
     def open_runs(self) -> int:
         """How many runs are in the lane and not answered."""
-        view = self._owner.view(self.name)
+        view = self.owner.view(self.name)
         return 0 if view is None else view.open_runs
 
     @property
     def waiting_s(self) -> float | None:
         """How long the lane has had work and got no answer; None while it has no work."""
-        view = self._owner.view(self.name)
+        view = self.owner.view(self.name)
         return None if view is None else view.waiting_s(self._clock.now())
 
     # ------------------------------------------------------------------------------------------------ to the host
@@ -195,7 +198,7 @@ class Lane:
                 rows=encoded.rows,
             )
         )
-        if encoded.rows == 0 and self._owner.asked(self.name, run.first_seq, run.last_seq):
+        if encoded.rows == 0 and self.owner.asked(self.name, run.first_seq, run.last_seq):
             # No row of it passes the early predicates: the answer is known without the host.
             nothing = pa.RecordBatch.from_pylist([], schema=self._result_schema)
             self._take(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
@@ -240,9 +243,9 @@ class Lane:
             case IsolatingMessage():
                 self._report(ev.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
             case QueryFailed() if message.broken or message.exhausted:
-                self._owner.on_broken(message.reason, message.exhausted)
+                self.owner.on_broken(message.reason, message.exhausted)
             case QueryFailed():
-                self._owner.on_failed(self.name, message.reason)
+                self.owner.on_failed(self.name, message.reason)
             case Completed():
                 self._take(self._answer(message, payload))
 
@@ -269,16 +272,16 @@ class Lane:
 
     def _report(self, event: LaneEvent) -> None:
         if not self._closed:
-            self._owner.on_event(event)
+            self.owner.on_event(event)
 
     def _take(self, answer: Answer) -> None:
         if not self._closed:
-            self._owner.on_answer(answer)
+            self.owner.on_answer(answer)
 
     def _kept_seqs(self, first_seq: int, last_seq: int) -> list[int | None]:
         """Return the seqs of the rows that were sent with the runs of an answer; none if it is not wanted any more.
 
         A heartbeat has none: it is an event of another part, which reports it.
         """
-        runs = self._owner.asked(self.name, first_seq, last_seq)
+        runs = self.owner.asked(self.name, first_seq, last_seq)
         return [run.seq_of(int(row)) for run in runs for row in kept_rows(run.batch, self._predicates)]

@@ -97,3 +97,16 @@ class Measures:
         """Note that results go to the sink."""
         latency_s = max(0.0, now_s - release.arrival_s)
         self._tally.released(latency_s, release.events, release.results.batch.num_rows, late=release.late)
+
+
+class Unmeasured(Measures):
+    """Reports nothing: what a part repeats in its next place was reported when it was done for the first time."""
+
+    def __init__(self) -> None:
+        """Need no profiler."""
+
+    def dispatched(self, what: Dispatched[Run]) -> None:
+        """Ignore it; the link counts its bytes."""
+
+    def state(self, last_seq: int, too_late: int, open_groups: int | None, now_s: float) -> None:
+        """Ignore it."""

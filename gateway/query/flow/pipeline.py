@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -13,15 +13,13 @@ from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange.instructions import Release
-from gateway.core.exchange.joint import Joint
 from gateway.core.exchange.views import open_together
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import PACE, Delivery, Pace, Results
 from gateway.query.flow.dispatcher import Dispatcher, LaneFailures, Loss
-from gateway.query.flow.keyed.groups import Groups
 from gateway.query.flow.keyed.parts import joined, part_name
-from gateway.query.flow.keyed.split import split
+from gateway.query.flow.keyed.together import Division, Together
 from gateway.query.flow.lane import Lane
 from gateway.query.flow.measures import Measures
 from gateway.query.flow.memory import MemoryShare
@@ -30,7 +28,6 @@ from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
 from infra.clock import Clock
-from infra.messages import Predicate
 from infra.threads import run_to_end
 from policies.failures.poison import BadRows
 
@@ -43,29 +40,6 @@ class PipelineOwner(LaneFailures, Protocol):
     async def on_acknowledge(self, position: Position) -> None:
         """Acknowledge to the source that everything before this position is committed; called after each commit."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """How a keyed query is divided.
-
-    Attributes:
-        key: the column by which its events are divided.
-        time_columns: the event-time column of each stream that has one; the only stream of a query has an empty name.
-        predicates: the conditions that Spark evaluates before it computes the watermark.
-        places: the place of each part, one for each.
-        resume_seqs: where the state of each part continues.
-        batch_ends: where micro-batches have to end, as far as that is known.
-        arrived: called with the number of events that each part gets of a run.
-    """
-
-    key: str
-    time_columns: Mapping[str, str]
-    predicates: tuple[Predicate, ...]
-    places: tuple[str, ...]
-    resume_seqs: tuple[int, ...]
-    batch_ends: tuple[int, ...]
-    arrived: Callable[[Sequence[int]], None]
 
 
 class Pipeline:
@@ -114,7 +88,7 @@ class Pipeline:
         self._memory = memory
         self._profiler = profiler
         self._clock = clock
-        self._division = division
+        self._together: Together[Results] | None = None
         self._offering = False
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
@@ -130,8 +104,7 @@ class Pipeline:
         if division is None:
             self.parts = [make(name, settings, on_release=self._release, measures=self._measures)]
         else:
-            self._joint = Joint(len(division.places), joined)
-            self._groups = Groups(division.batch_ends)
+            self._together = Together(division, joined)
             self.parts = [
                 make(
                     part_name(name, part),
@@ -160,8 +133,8 @@ class Pipeline:
 
     def _handled(self) -> None:
         self._memory.hold_results(sum(exchange.result_bytes for exchange in self._exchanges))
-        if self._division is not None:
-            self._offer_groups(self._division)
+        if self._together is not None:
+            self._offer_groups(self._together)
 
     def _tick(self) -> None:
         for part in self.parts:
@@ -173,26 +146,25 @@ class Pipeline:
         self._delivery.take(release)
 
     def _release_of(self, part: int, release: Release[Results]) -> None:
-        if (complete := self._joint.add(part, release)) is not None:
+        assert self._together is not None, "it has parts"
+        if (complete := self._together.joined(part, release)) is not None:
             self._release(complete)
 
     def offer(self, run: Run) -> None:
         """Accept a run from the ingress."""
         self._measures.arrived(run)
-        if self._division is None:
+        if self._together is None:
             self.parts[0].offer(run)
         else:
-            self._groups.add(run)
-            self._offer_groups(self._division)
+            self._together.add(run)
+            self._offer_groups(self._together)
 
-    def _offer_groups(self, division: Division) -> None:
-        """Offer the next micro-batch to all parts once each has sent the ones before."""
+    def _offer_groups(self, together: Together[Results]) -> None:
+        """Offer the micro-batches that are due to all parts."""
         if self._offering:
             return
         self._offering = True
-        while not any(exchange.waiting_runs for exchange in self._exchanges) and (group := self._groups.take()):
-            pieces = split(group, division.key, len(self.parts), division.time_columns, division.predicates)
-            division.arrived([piece.events for piece in pieces])
+        while (pieces := together.next_pieces(self._exchanges)) is not None:
             for part, piece in zip(self.parts, pieces, strict=True):
                 part.offer(piece)
         self._offering = False
@@ -256,7 +228,7 @@ class Pipeline:
         """The seq before which no run will be needed again."""
         return self._done_before(self._sink.committed)
 
-    def keep_from(self, part: int, seq: int) -> None:
+    def keep_from(self, part: int, seq: int | None) -> None:
         """See ``KeptRuns.keep_from``; for one part."""
         self.parts[part].kept.keep_from(seq)
 
@@ -285,9 +257,9 @@ class Pipeline:
         """Report to the profiler, before a slot ends, what waits."""
         self._tick()
         waiting_events, oldest = unread_events, [oldest_unread_s]
-        if self._division is not None:
-            waiting_events += self._groups.waiting_events
-            oldest.append(self._groups.oldest_s)
+        if self._together is not None:
+            waiting_events += self._together.waiting_events
+            oldest.append(self._together.oldest_waiting_s)
         for part in self.parts:
             part.slot_passed()
             exchange = part.exchange
@@ -306,12 +278,12 @@ class Pipeline:
     def waiting_runs(self) -> int:
         """Return how many runs wait for a lane; of a divided query, those of the part with the most."""
         waiting = max(exchange.waiting_runs for exchange in self._exchanges)
-        return waiting if self._division is None else waiting + self._groups.waiting
+        return waiting if self._together is None else waiting + self._together.waiting_runs
 
     @property
     def idle(self) -> bool:
         """Whether every run that was offered is committed."""
-        grouped = self._division is None or not self._groups.waiting
+        grouped = self._together is None or not self._together.waiting_runs
         return grouped and all(exchange.idle for exchange in self._exchanges)
 
     @property

@@ -313,9 +313,14 @@ class KeptRuns:
         """Note the first seq of an answer."""
         self._batch_start_seq = max(self._batch_start_seq, first_seq)
 
-    def keep_from(self, seq: int) -> None:
-        """Keep every run from this seq on: a query on a VM may have to continue with it at home."""
+    def keep_from(self, seq: int | None) -> None:
+        """Keep every run from this seq on: on a VM, a query may have to continue with it at home. None: no more."""
         self._kept_from_seq = seq
+
+    @property
+    def batch_start_seq(self) -> int:
+        """The first seq of the last answer: where it was given, the checkpoint has everything before it."""
+        return self._batch_start_seq
 
     def needed_from(self, watermark: int) -> int:
         """Return the seq before which no run will be needed again; the sink has everything before ``watermark``."""

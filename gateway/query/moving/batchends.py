@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from infra.statefiles import write_atomically
+from policies.signals import HOME
 
 
 class BatchEnds:
@@ -69,3 +70,15 @@ def lines_of(ends: Iterable[int]) -> bytes:
 def ends_after(content: bytes, seq: int) -> tuple[int, ...]:
     """Return the ends in a file of the micro-batches that a checkpoint up to ``seq`` does not have."""
     return tuple(end for end in ends_in(content) if end > seq)
+
+
+def needed_after(places: Sequence[str], resume_seqs: Sequence[int], home_seqs: Sequence[int]) -> int:
+    """Return the seq up to which no end is needed any more once the parts of a query are open.
+
+    Args:
+        places: where each part is open.
+        resume_seqs: where each continues there.
+        home_seqs: where each would continue at home, if it is on a VM and the VM is lost.
+    """
+    each = zip(places, resume_seqs, home_seqs, strict=True)
+    return min(resume_seq if place == HOME else min(resume_seq, home_seq) for place, resume_seq, home_seq in each)

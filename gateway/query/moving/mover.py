@@ -1,8 +1,9 @@
 """Decides when a stateful query moves, and copies its checkpoint ahead of the move and while it is away.
 
 A move is a restart in another place: the query is stopped, the rest of its checkpoint is copied, and it is opened again
-there. The run log holds every run since the last checkpoint that is at home, and the ends of the micro-batches since
-then are on disk. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
+there. A part of a divided query goes on meanwhile, see `gateway.query.moving.partmover`. The run log holds every run
+since the last checkpoint that is at home, and the ends of the micro-batches since then are on disk. So the query can
+always continue at home, with the same micro-batches, whatever happens to the VM.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from infra.messages import state_folder
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.signals import HOME
-from policies.switching.placing import move_is_due, target_place
+from policies.switching.placing import move_is_due, next_place, target_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,11 +37,18 @@ COPY_S: Final = 10.0
 COPY_LATE_S: Final = 60.0
 """If no checkpoint has come home for so long, the query returns."""
 _LOOK_S: Final = 0.2
+_SOON_S: Final = 0.05
 ROUNDS_MOST: Final = 5
 REST_SHORT_S: Final = 0.5
 """Copying ahead is repeated until a round takes no longer: so much remains to be copied while events are held."""
+_REACHED_S: Final = 5.0
+_RETRY_S: Final = 2.0
 TROUBLE = (TransferError, CheckpointError, LinkLost, TimeoutError, OSError)
 """What may go wrong when state is copied; the query then stays, or continues at home."""
+
+
+class NotNowError(Exception):
+    """A part cannot move now, and may be able to do so later; the message says why."""
 
 
 class Mover:
@@ -53,10 +61,13 @@ class Mover:
         at_home: returns the folder of its checkpoints at home.
         on_failed: called with (vm, reason) when it cannot move to a VM.
         on_copied: called with the seq from which on the runs are still needed, when a checkpoint has come home.
+        go: moves a part of a divided query while the part is open; None for a query that is not divided.
 
     Attributes:
         place: the lane where it is.
         vms: the VMs on which it could be opened, by name.
+        heading: where a part is being opened, beside its place; empty if it is not moving.
+        stuck: whether a part that is to return could not do so while it was open.
         home_seq: where the query would continue with its checkpoint at home, while it is away.
         moves: how often it has moved, in both directions.
         pause_s: how long events were held at the last move; None before the first.
@@ -71,14 +82,16 @@ class Mover:
         at_home: Callable[[], Path],
         on_failed: Callable[[str, str], None],
         on_copied: Callable[[int], Awaitable[None]],
+        go: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._pause_most_s = pause_most_s
-        self._pause = PauseEstimate(clock)
+        self._pause = PauseEstimate(clock, copies_while_held=go is None)
         self._at_home = at_home
         self._on_failed = on_failed
         self._on_copied = on_copied
+        self._go = go
         self._shares: Mapping[str, float] = {HOME: 1.0}
         self._draining: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -87,6 +100,8 @@ class Mover:
         self._listing: StateListing | None = None
         self._ahead = CopiedAhead(clock)
         self.place = HOME
+        self.heading = ""
+        self.stuck = False
         self.vms: dict[str, Connection] = {}
         self.home_seq = 0
         self.moves = 0
@@ -137,6 +152,11 @@ class Mover:
         return target_place(self.place, self._shares, self._present - self._draining)
 
     @property
+    def next_place(self) -> str:
+        """Where it goes next on its way to ``target``."""
+        return next_place(self.place, self.target)
+
+    @property
     def due(self) -> bool:
         """Whether it is time to move: what could be copied ahead is copied, or the VM is gone."""
         return move_is_due(
@@ -162,6 +182,7 @@ class Mover:
 
     def begin(self) -> asyncio.Task[None]:
         """Copy in the background from now on, in the task that is returned; the query is open at ``place``."""
+        self.stuck = False
         self._task = asyncio.create_task(self._run(), name=f"state of {self._name}")
         return self._task
 
@@ -184,6 +205,9 @@ class Mover:
                         self._come_home(tried_s - copied_s)
             elif not self._ahead.is_for(target):
                 await self._copy_ahead(target)
+            elif self._go is not None and self.due and not self.stuck:
+                await self._go()
+                copied_s = tried_s = self._clock.now()
             await self._clock.sleep_until(self._clock.now() + _LOOK_S)
 
     def _come_home(self, late_s: float) -> None:
@@ -192,6 +216,8 @@ class Mover:
         self.drain(self.place)
 
     async def _copy_ahead(self, target: str) -> None:
+        # What was copied elsewhere is not what the rest will be added to, even if this does not come to its end.
+        self._ahead.forget()
         if self.place != HOME:
             await self._try_to_copy_home()
         else:
@@ -262,13 +288,62 @@ class Mover:
         await self._transfer.install(files)
         self._pause.copied(begun_s)
 
+    async def send_while_open(self, from_seq: int) -> None:
+        """Do the same while it is open at home, once its checkpoint there has everything before ``from_seq``.
+
+        Raises:
+            NotNowError: the checkpoint does not get that far, because the sink takes no results.
+            TransferError: as ``send_rest``.
+            CheckpointError: as ``send_rest``.
+            LinkLost: as ``send_rest``.
+            TimeoutError: as ``send_rest``.
+        """
+        ends_s = self._clock.now() + _REACHED_S
+        while await run_to_end(self._seq_at_home) < from_seq:
+            if self._clock.now() > ends_s:
+                raise NotNowError(f"its checkpoint at home ends before seq {from_seq}")
+            await self._clock.sleep_until(self._clock.now() + _SOON_S)
+        await self.send_rest()
+
+    def _seq_at_home(self) -> int:
+        start = checkpoints.newest(self._at_home())
+        return 0 if start is None else checkpoints.progress_of(start).resume_seq
+
+    async def fetch_while_open(self, from_seq: int) -> None:
+        """Copy the checkpoint home while it is open on the VM, until the copy has everything before ``from_seq``.
+
+        Raises:
+            NotNowError: the checkpoint does not get that far, because the sink takes no results.
+            TransferError: the VM cannot send it.
+            CheckpointError: what it sends is no checkpoint.
+            LinkLost: the VM is lost.
+            TimeoutError: it does not answer.
+        """
+        ends_s = self._clock.now() + _REACHED_S
+        while True:
+            await self._copy_home()
+            if self.home_seq >= from_seq:
+                return
+            if self._clock.now() > ends_s:
+                raise NotNowError(f"its checkpoint on {self.place} ends before seq {from_seq}")
+            await self._clock.sleep_until(self._clock.now() + _SOON_S)
+
+    async def wait_for_another_try(self, why: Exception) -> None:
+        """Copy the state ahead again, after a pause."""
+        _LOG.warning("part %s does not move now: %s", self._name, why)
+        self._ahead.forget()
+        await self._clock.sleep_until(self._clock.now() + _RETRY_S)
+
+    async def forget_received(self) -> None:
+        """Remove what was received of copies that came home: the part is open there."""
+        await run_to_end(StateCopy(self._at_home()).clear)
+
     async def fetch_rest(self) -> bool:
         """Fetch what has changed since from the VM; return whether that is done. Else the last copy at home counts."""
         begun_s = self._clock.now()
         complete = self.place in self._present and await self._try_to_copy_home()
         self._pause.copied(begun_s)
-        base = self._at_home()
-        await run_to_end(StateCopy(base).clear)
+        await self.forget_received()
         return complete
 
     def arrived(self, left: str, began_s: float) -> None:

@@ -17,17 +17,19 @@ class PauseEstimate:
 
     Args:
         clock: time.
+        copies_while_held: what has changed since the last copy is copied while events are held.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, copies_while_held: bool = True) -> None:
         self._clock = clock
+        self._copies_while_held = copies_while_held
         self._opening_s = _OPENING_S
         self._rest_s, self._rest_at_s = 0.0, 0.0
 
     @property
     def expected_s(self) -> float:
         """How long events would be held if the query moved now."""
-        believed = self._clock.now() - self._rest_at_s <= FORGET_S
+        believed = self._copies_while_held and self._clock.now() - self._rest_at_s <= FORGET_S
         return self._opening_s + (self._rest_s if believed else 0.0)
 
     def copied(self, begun_s: float) -> float:
@@ -38,4 +40,4 @@ class PauseEstimate:
 
     def moved(self, pause_s: float) -> None:
         """Note how long events were held by a move, which includes the last copying."""
-        self._opening_s = max(0.0, pause_s - self._rest_s)
+        self._opening_s = max(0.0, pause_s - self._rest_s) if self._copies_while_held else pause_s

@@ -14,12 +14,11 @@ from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
 from gateway.query.flow.dispatcher import Loss
-from gateway.query.identity import Identity
 from gateway.query.moving.batchends import BatchEnds
 from gateway.query.moving.mover import TROUBLE, Mover
+from gateway.query.moving.movingparts import MovingParts
 from gateway.query.opening import Opener, Opening
-from gateway.query.querystate import LaneFailedError, QueryState
-from infra.clock import Clock
+from gateway.query.querystate import LaneFailedError
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.statefiles import StateError
@@ -34,21 +33,14 @@ AWAY: Final = "away"
 """Within a query's folder: see ``BatchEnds``."""
 
 
-class PlacedQuery(QueryState):
+class PlacedQuery(MovingParts):
     """Opens a query where it is to be, and closes it where it is not to be any more."""
 
-    name: str
     _folder: Path
-    _opener: Opener
-    _clock: Clock
     _profiler: Profiler
-    _identity: Identity
-    _news: tuple[CommitNews, ...]
     _shares: dict[str, float]
     _error: Exception | None
-    _ats: tuple[Connection, ...]
     _opened_as: tuple[str, ...]
-    movers: tuple[Mover, ...]
 
     @abstractmethod
     async def start(self, *hosts: Connection) -> None:
@@ -64,6 +56,8 @@ class PlacedQuery(QueryState):
 
     def _make_movers(self, switching: SwitchingConfig) -> tuple[Mover, ...]:
         self._moves = switching.mode in ("auto", "query", "keys")
+        self._pause_most_s = switching.pause_most_s
+        self._home, self._next_hosts, self._turns = None, {}, {}
         self._batch_ends = BatchEnds(self._folder / AWAY)
         parts = self._opener.parts
         self._parts = len(parts)
@@ -77,6 +71,7 @@ class PlacedQuery(QueryState):
                 partial(self._checkpoints_of, opener),
                 lambda vm, reason: self.on_failed(vm, reason),
                 partial(self._copied_home, part),
+                partial(self._move_part, part) if len(parts) > 1 else None,
             )
             for part, opener in enumerate(parts)
         )
@@ -118,21 +113,21 @@ class PlacedQuery(QueryState):
     async def close_on_hosts(self) -> None:
         """Let its hosts stop it. Call it before ``stop``."""
         if self.stateful:
+            await self._rest()
             await self._close_parts()
             return
         for lane in tuple(self.lanes.values()):
             await self._close_on(lane.connection, self.name)
 
+    async def _rest(self) -> None:
+        """Copy and move nothing: nothing changes its place from now on."""
+        for mover in self.movers:
+            await mover.rest()
+
     async def _close_parts(self, *, away_only: bool = False) -> None:
         """Let the hosts stop the query, or each of its parts, as it was opened last."""
         opened = zip(self._opened_as, self._ats, strict=True)
         await all_or_none(*(self._close_on(at, name) for name, at in opened if at.name != HOME or not away_only))
-
-    async def _close_on(self, host: Connection, name: str) -> None:
-        try:
-            await host.close_query(name, self._identity.epoch)
-        except LinkLost as error:
-            _LOG.debug("%s is not closed on %s, whose link is lost: %s", name, host.name, error)
 
     # ----------------------------------------------------------------------------------------------------------- lanes
 
@@ -183,9 +178,11 @@ class PlacedQuery(QueryState):
 
     def _place_parts(self) -> None:
         """Let each part go where the scheduler's shares want it."""
+        if any(mover.leaves for mover in self.movers):
+            self._part_places.moved(self._clock.now())  # what has been decided is carried out first
         usable = {HOME, *(vm for vm in self.movers[0].vms if self.movers[0].usable(vm))}
         shares = {place: share for place, share in self._shares.items() if place in usable}
-        places = tuple(mover.place for mover in self.movers)
+        places = tuple(mover.target for mover in self.movers)
         targets = self._part_places.targets(places, shares, self._clock.now())
         for mover, target in zip(self.movers, targets, strict=True):
             mover.follow({target: 1.0})
@@ -212,7 +209,9 @@ class PlacedQuery(QueryState):
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        return name not in self.places if self.stateful else super().lane_idle(name)
+        if not self.stateful:
+            return super().lane_idle(name)
+        return name not in self.places and all(mover.heading != name for mover in self.movers)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -224,6 +223,8 @@ class PlacedQuery(QueryState):
         if self.stateful:
             for news, host in zip(self._news, self._ats, strict=False):
                 news.notify(host, self._identity.epoch, last_seq)
+            for part, host in self._next_hosts.items():
+                self._news[part].notify(host, self._identity.epoch, last_seq)
 
     # ------------------------------------------------------------------------------------------------------------ home
 
@@ -232,6 +233,7 @@ class PlacedQuery(QueryState):
 
         A stateful query at home waits, and one on a VM goes on there.
         """
+        self._home = None
         if isinstance(self._error, LaneFailedError):
             self._error = None  # the host caused it
         if not self.stateful:
@@ -242,6 +244,7 @@ class PlacedQuery(QueryState):
 
     async def restart_home(self, home: Connection) -> None:
         """Continue with a new home host; a stateful query continues from its checkpoint."""
+        self._home = home
         if self._started and self.stateful and HOME not in self.places:
             return
         if self._started:
@@ -258,8 +261,8 @@ class PlacedQuery(QueryState):
             QueryRefusedError: it refuses to open it again.
             TimeoutError: it does not answer.
         """
-        hosts = self._ats
         await self.close_on_hosts()
+        hosts = self._ats
         self._error = None if isinstance(self._error, LaneFailedError) else self._error
         await self.stop()
         try:
@@ -283,22 +286,30 @@ class PlacedQuery(QueryState):
 
     @property
     def move_due(self) -> bool:
-        """Whether `move` is to be called: a place is gone, or everything that is to move can move now."""
+        """Whether `move` is to be called: it can move now, or a part must return that cannot while it is open."""
         if not self.stateful:
             return False
-        leaving = [mover for mover in self.movers if mover.leaves]
-        return any(mover.is_lost for mover in leaving) or (bool(leaving) and all(mover.due for mover in leaving))
+        if self.divided:
+            return any(self._must_return(mover) for mover in self.movers)
+        return self.movers[0].leaves and self.movers[0].due
+
+    @staticmethod
+    def _must_return(part: Mover) -> bool:
+        return part.is_lost or (part.stuck and part.leaves and part.next_place == HOME)
 
     async def move(self, home: Connection) -> None:
-        """Move the query, or those of its parts that are to move, to VMs or home; what cannot move is at home then.
+        """Stop the query and open it where it is to be; what cannot move is at home then.
+
+        Parts move while they are open, see ``_move_part``. Here only those return that cannot.
 
         Raises:
             LinkLost: the home host is gone.
             QueryRefusedError: it refuses to open the query.
             TimeoutError: it does not answer.
         """
+        await self._rest()
         began_s, before = self._clock.now(), self.places
-        leaving = [mover.leaves for mover in self.movers]
+        leaving = [self._must_return(mover) if self.divided else mover.leaves for mover in self.movers]
         vms = {name: vm for mover in self.movers for name, vm in mover.vms.items()}
         if not any(leaving):
             return

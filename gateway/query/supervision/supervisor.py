@@ -206,6 +206,7 @@ class Supervisor:
 
     async def _run_on(self, seat: Seat) -> BaseException | None:
         """Run on one host; return why the query failed, or None if the host is gone or the query leaves it."""
+        self.query.may_move = not seat.on_trial
         try:
             failed = await self._open(seat, lambda: self.query.restart_home(seat.connection))
             return failed or await self._serve(seat)

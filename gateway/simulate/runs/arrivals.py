@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from engines.simulated.generators import Poisson
+from gateway.query.flow.linger import Linger
 from gateway.query.flow.run import Run
 from gateway.simulate.options import QueryOptions
 from policies.switching.shedding import Sampler
@@ -17,6 +18,11 @@ _ALMOST = 1e-6
 # A full run is closed late by at most this part of ``run_s``.
 _LOOKS = 0.1
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
+Rows = Callable[[int, float], pa.RecordBatch]
+
+
+def _no_rows(_events: int, _until_s: float) -> pa.RecordBatch:
+    return _NO_ROWS
 
 
 class Arrivals:
@@ -26,13 +32,15 @@ class Arrivals:
         options: the query and its load.
         seed: of random draws.
         since_s: when the load begins.
+        rows: returns the rows of so many events, the last of which came at this time; none by default.
 
     Attributes:
         sampler: decides which part is shed.
         next_seq: the seq of the next event.
     """
 
-    def __init__(self, options: QueryOptions, seed: int, since_s: float) -> None:
+    def __init__(self, options: QueryOptions, seed: int, since_s: float, rows: Rows = _no_rows) -> None:
+        self._rows = rows
         self.sampler = Sampler()
         self.next_seq = 0
         self._options = options
@@ -89,4 +97,58 @@ class Arrivals:
             first, last = self.next_seq, self.next_seq + events - 1
             self.next_seq += events
             arrival_s, raw_bytes = (from_s + until_s) / 2, events * options.event_bytes
-            yield Run(first, last, _NO_ROWS, arrival_s, raw_bytes, disordered, shed)
+            yield Run(first, last, self._rows(events, until_s), arrival_s, raw_bytes, disordered, shed)
+
+
+class SimulatedIngress:
+    """Closes runs when they are full or have lingered, as ``Ingress`` does.
+
+    Args:
+        arrivals: the events.
+        run_s: how long a run lingers while the query is not behind.
+        backlog: returns how many runs wait, and the rate of each lane in events/s; 0 before its first answer.
+        on_run: called with each run.
+    """
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        run_s: float,
+        backlog: Callable[[], tuple[int, Iterable[float]]],
+        on_run: Callable[[Run], None],
+    ) -> None:
+        self._arrivals = arrivals
+        self._linger = Linger(run_s)
+        self._backlog = backlog
+        self._on_run = on_run
+        self._served_per_s = 0.0
+
+    @property
+    def _linger_s(self) -> float:
+        waiting_runs, rates = self._backlog()
+        # A lost lane's rate is remembered.
+        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        return self._linger.next_s(waiting_runs, self._served_per_s)
+
+    def arrive(self, to_s: float) -> float:
+        """Read the arrivals since the last call; close the runs that are full or have lingered.
+
+        Returns:
+            When to look again.
+        """
+        self._close(self._arrivals.full_runs(to_s))
+        linger_s = self._linger_s
+        if self._arrivals.lingered(linger_s):
+            self._close(self._arrivals.rest())
+            linger_s = self._linger_s
+        return self._arrivals.look_again_s(linger_s)
+
+    def finish(self, to_s: float) -> None:
+        """Close the last run: no event comes after it."""
+        self.arrive(to_s)
+        self._close(self._arrivals.rest())
+
+    def _close(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._linger.cut(run.events)
+            self._on_run(run)

@@ -217,6 +217,11 @@ class SimulatedFleet:
         self._endings -= 1
         self._tell(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
+    def jumped(self, from_s: float, to_s: float) -> None:
+        """Note that the clock has stepped: a period of a VM that ends may have begun meanwhile."""
+        ending = (name for name, vm in self._vms.items() if vm.draining or vm.ending)
+        self._refused |= {name for name in ending if self.books.entered_a_period(name, from_s, to_s)}
+
     @property
     def unforeseen_usd(self) -> float:
         """Possible spending beyond the budget: a period of each VM that the cloud did not terminate in time."""

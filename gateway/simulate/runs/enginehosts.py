@@ -23,12 +23,13 @@ _SLOW_LINK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A host's answer for a run."""
+    """A host's answer for a run; ``results`` are what its engine computed, if that is simulated."""
 
     first_seq: int
     last_seq: int
     batch_id: int
     batch_s: float
+    results: object = None
 
 
 class SimulatedEngineHost:
@@ -138,19 +139,33 @@ class SimulatedEngineHost:
         self._worked.append(served)
         return served
 
-    def reply(self, first_seq: int, last_seq: int, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
-        """Send an answer, which may come late, twice or never."""
+    def reply(
+        self,
+        first_seq: int,
+        last_seq: int,
+        batch_s: float,
+        on_reply: Callable[[Reply], None],
+        results: object = None,
+        after_s: float = 0.0,
+    ) -> float | None:
+        """Send an answer, which may come late, twice or never, but not before ``after_s``.
+
+        Returns:
+            When it comes; None if it never does.
+        """
         self._batches += 1
-        reply = Reply(first_seq, last_seq, self._batches, batch_s)
+        reply = Reply(first_seq, last_seq, self._batches, batch_s, results)
         faults, draw = self._faults, self._draw
         if draw.random() < faults.lost_reply:
             self._trace.note(f"fault: {self.name} lost the reply for {first_seq}")
-            return
+            return None
         late_s = draw.uniform(0, faults.late_s) if draw.random() < faults.late_reply else 0.0
-        self._agenda.after(self.delay_s + late_s, lambda: on_reply(reply))
+        comes_s = max(after_s, self._agenda.now_s + (self.delay_s + late_s))
+        self._agenda.at(comes_s, lambda: on_reply(reply))
         if draw.random() < faults.doubled_reply:
             again_s = self.delay_s + draw.uniform(0, faults.late_s)
             self._agenda.after(again_s, lambda: on_reply(reply))
+        return comes_s
 
 
 class SimulatedLaneOwner(Protocol):
@@ -227,7 +242,7 @@ class SimulatedLane:
                 first_seq=run.first_seq,
                 raw_bytes=run.raw_bytes,
                 payload_bytes=self._owner.payload_bytes(self.name, run),
-                rows=run.events,
+                rows=run.events if run.seqs is None else run.batch.num_rows,  # a part's may have a heartbeat
             )
         )
 

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import gateway.core.exchange.events as ev
 from gateway.core.decide.profiler import Profiler
-from gateway.core.exchange import Exchange
-from gateway.core.exchange.instructions import (
-    AskedAgain,
-    Dispatched,
-    Done,
-    FailLane,
-    Instruction,
-    Moved,
-    Pack,
-    Release,
-    Reopen,
-    Send,
-)
+from gateway.core.exchange.instructions import Release
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.delivery import PART_S
-from gateway.query.flow.lane import LaneEvent
-from gateway.query.flow.linger import Linger
 from gateway.query.flow.measures import Measures
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
-from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
+from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.arrivals import Arrivals
+from gateway.simulate.runs.arrivals import Arrivals, SimulatedIngress
+from gateway.simulate.runs.dispatching import SimulatedDispatcher
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost, SimulatedLane
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
-from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 from policies.switching.shedding import Sampler
 
 _REOPEN_S = 1.0
-_VALIDATED_EVERY = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    first_seq: int
-    last_seq: int
-    completed_s: float
-
-
-class SimulatedQuery:
+class SimulatedQuery(SimulatedDispatcher):
     """Dispatches runs and releases results as ``gateway.query.flow.pipeline`` does, on the virtual clock.
 
     Args:
@@ -71,41 +48,22 @@ class SimulatedQuery:
         on_failed: Callable[[str], None],
         patience: Patience,
     ) -> None:
-        self.options = options
-        self.name = options.settings.name
-        self.lanes: dict[str, SimulatedLane] = {}
         self.tally = Tally()
-        self._measures = Measures(self.name, profiler, self.tally)
+        name = options.settings.name
+        measures = Measures(name, profiler, self.tally)
+        super().__init__(name, options, measures, agenda, trace, on_failed, patience)
         self._profiler = profiler
-        self._agenda = agenda
-        self._trace = trace
-        self._on_failed = on_failed
-        self._patience = patience
-        self._witness = Witness(options)
-        # Sent runs of a stateful query, of which Spark may have planned one micro-batch.
-        self._planned: set[int] = set()
-        # Overdue runs of a stateful query are in no lane until it is open again.
-        self._overdue = False
-        self.exchange: Exchange[Run, _Result] = Exchange(options.exchange_settings(patience, HOME))
         self._outbox: list[tuple[int, int]] = []
-        self._checks = 0
         self._arrivals = Arrivals(options, seed, agenda.now_s)
-        self._linger = Linger(options.run_s)
-        self._served_per_s = 0.0
-        self._undone: dict[int, Run] = {}
-        self._undone_events = self._held_events = self._released_events = 0
+        self._ingress = SimulatedIngress(self._arrivals, options.run_s, self._backlog, self._take)
+        self._released_events = 0
         self._released = IntervalSet()
         self._highest_seq = -1
 
     # --------------------------------------------------------------------------------------------------------- events
 
-    @property
-    def _linger_s(self) -> float:
-        now_s = self._agenda.now_s
-        rates = [rate for rate in self.exchange.rates_per_s(now_s) if rate > 0]
-        if rates:
-            self._served_per_s = min(rates)
-        return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
+    def _backlog(self) -> tuple[int, list[float]]:
+        return self.exchange.waiting_runs, self.exchange.rates_per_s(self._agenda.now_s)
 
     @property
     def sampler(self) -> Sampler:
@@ -113,89 +71,36 @@ class SimulatedQuery:
         return self._arrivals.sampler
 
     def arrive(self, to_s: float) -> float:
-        """Read the arrivals since the last call; close the runs that are full or have lingered.
-
-        Returns:
-            When to look again.
-        """
-        self._log(self._arrivals.full_runs(to_s))
-        linger_s = self._linger_s
-        if self._arrivals.lingered(linger_s):
-            self._log(self._arrivals.rest())
-            linger_s = self._linger_s
-        return self._arrivals.look_again_s(linger_s)
+        """See ``SimulatedIngress.arrive``."""
+        return self._ingress.arrive(to_s)
 
     def finish(self, to_s: float) -> None:
-        """Close the last run: no event comes after it."""
-        self.arrive(to_s)
-        self._log(self._arrivals.rest())
+        """See ``SimulatedIngress.finish``."""
+        self._ingress.finish(to_s)
 
-    def _log(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            self._undone[run.first_seq] = run
-            self._undone_events += run.events
-            self._linger.cut(run.events)
-            self._measures.arrived(run)
-            self._note_logged(run)
-            self._handle(ev.RunLogged(at_s=self._agenda.now_s, run=run))
+    def _take(self, run: Run) -> None:
+        self._undone[run.first_seq] = run
+        self._undone_events += run.events
+        self._measures.arrived(run)
+        self._note_logged(run)
+        self._handle(ev.RunLogged(at_s=self._agenda.now_s, run=run))
 
     def _note_logged(self, run: Run) -> None:
         self._witness.logged(run)
-
-    # ---------------------------------------------------------------------------------------------------- the exchange
-
-    def _handle(self, event: ev.ExchangeEvent[Run, _Result]) -> None:
-        for instruction in self.exchange.handle(event):
-            self._carry_out(instruction)
-
-    def _carry_out(self, what: Instruction[Run, _Result]) -> None:
-        match what:
-            case Pack() | Send():
-                if isinstance(what, Pack):
-                    self._witness.packs(what)
-                self.lanes[what.lane].order(what)
-            case Dispatched():
-                self._dispatched(what)
-            case Done():
-                self._done(what)
-            case Release():
-                self._released_now(what)
-            case FailLane():
-                self._overdue = self.options.stateful
-                self._on_failed(what.lane)
-            case Reopen():
-                self._overdue = True
-                self._agenda.after(0.0, self._reopen)
-            case AskedAgain():
-                self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
-                self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
-            case Moved():
-                self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
-
-    def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Use these shares from now on."""
-        self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
-        self._handle(ev.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, host: SimulatedEngineHost) -> None:
         """Add a host's lane."""
         whole = sorted(self._planned & self._undone.keys())
-        self.lanes[host.name] = SimulatedLane(host, self, self._agenda, whole)
-        now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
-        self._witness.lane_opened(host.name, now_s)
         end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
-        self._handle(ev.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
+        self._open_lane(SimulatedLane(host, self, self._agenda, whole), end_seq)
 
     def remove_lane(self, name: str, reason: str) -> None:
         """Remove a lane, because it was lost or without a ``reason``; its open runs go elsewhere."""
-        lane = self.lanes.pop(name, None)
-        if lane is not None:
-            lane.closed = True
+        if name in self.lanes:
             self._overdue = False
-            self._witness.lane_lost(name, self._agenda.now_s)
-            self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
+            self._lose_lane(name, reason)
 
     def _reopen(self) -> None:
         """Open the query again from its checkpoint, on the same host."""
@@ -209,85 +114,13 @@ class SimulatedQuery:
         if host.alive and HOME not in self.lanes:  # otherwise a new host opens it
             self.add_lane(host)
 
-    def drain_lane(self, name: str) -> None:
-        """Send no further run to a lane."""
-        self._witness.draining(name, self.exchange, self._agenda.now_s)
-        self._handle(ev.LaneDraining(at_s=self._agenda.now_s, lane=name))
-
-    def on_event(self, event: LaneEvent) -> None:
-        """See ``LaneOwner``."""
-        if isinstance(event, ev.Credited):
-            self._witness.credited(event.lane, event.consumed_bytes)
-        elif isinstance(event, ev.Isolating):
-            self._witness.isolating(event.lane, event.first_seq)
-        self._handle(event)
-
-    def open_runs(self, lane: str) -> int:
-        """See ``LaneOwner``."""
-        return self.exchange.lane(lane).open_runs if lane in self.lanes else 0
-
     def uses(self, lane: str) -> bool:
         """Return whether a lane may not be given up yet, because something of this query is there."""
         return self.open_runs(lane) > 0
 
-    def payload_bytes(self, lane: str, run: Run) -> int:
-        """See ``LaneOwner``."""
-        return run.raw_bytes if lane == HOME else round(run.raw_bytes * self.options.sent_part)
-
-    def sends(self, lane: str, run: Run) -> int:
-        """See ``LaneOwner``."""
-        payload_bytes = self.payload_bytes(lane, run)
-        self._witness.sends(lane, payload_bytes)
-        if self.options.stateful:
-            self._planned = {first for first in self._planned if first in self._undone} | {run.first_seq}
-        return payload_bytes
-
-    def _dispatched(self, what: Dispatched[Run]) -> None:
-        if what.run.disordered and what.lane != HOME:
-            raise BrokenPromiseError(f"{self.name}: a run out of order went to {what.lane}")
-        self._measures.dispatched(what)
-
-    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
-        """See ``LaneOwner``: as measured for this query or, if not, for all; with its part of a micro-batch's cost."""
-        options = self.options
-        batch_s = machines.batch_s if options.batch_s is None else options.batch_s
-        event_s = 1.0 / machines.events_per_s if options.event_s is None else options.event_s
-        runs = min(max(1.0, WAITING_PART * lane_runs), options.batch_runs)
-        return (batch_s + (runs - 1.0) * options.further_run_s) / runs + run.events * event_s
-
-    def on_reply(self, lane: str, reply: Reply) -> None:
-        """See ``LaneOwner``: the first completion counts."""
-        now_s = self._agenda.now_s
-        self._handle(
-            ev.Answered(
-                at_s=now_s,
-                lane=lane,
-                first_seq=reply.first_seq,
-                last_seq=reply.last_seq,
-                results=_Result(reply.first_seq, reply.last_seq, now_s),
-                result_bytes=self._result_bytes(reply.first_seq, reply.last_seq),
-                batch_id=reply.batch_id,
-                batch_s=reply.batch_s,
-            )
-        )
-
-    def _result_bytes(self, first_seq: int, last_seq: int) -> int:
-        return (last_seq + 1 - first_seq) * self.options.event_bytes
-
-    def _done(self, done: Done[Run]) -> None:
-        now_s = self._agenda.now_s
-        self._witness.done(done, self._result_bytes(done.first_seq, done.last_seq), now_s)
-        for run in done.runs:
-            undone = self._undone.pop(run.first_seq, None)
-            if not done.counts or undone is not run:
-                raise BrokenPromiseError(f"{self.name}: run {run.first_seq} is completed twice")
-            self._undone_events -= run.events
-            self._held_events += run.events
-        self._measures.done(done, now_s)
-
     # ------------------------------------------------------------------------------------------------------- delivery
 
-    def _released_now(self, release: Release[_Result]) -> None:
+    def _released_now(self, release: Release[Reply]) -> None:
         first, last, result = release.first_seq, release.last_seq, release.results
         events = last - first + 1
         if self._released.overlaps(first, last):
@@ -359,31 +192,11 @@ class SimulatedQuery:
             BrokenPromiseError: an invariant is broken.
         """
         self.check()
-        exchange = self.exchange
-        if set(exchange.open_lanes) != self.lanes.keys():
-            raise BrokenPromiseError(f"{self.name}: the lanes are {set(self.lanes)}")
-        somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
-        if somewhere != self._undone_events and not self._overdue:
-            raise BrokenPromiseError(
-                f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane"
-            )
-        held = exchange.held_count
+        self._check_undone()
+        held = self.exchange.held_count
         if (held > 0) is not (self._held_events > 0):
             raise BrokenPromiseError(f"{self.name}: {held} results hold {self._held_events} events")
         self._validate(thorough=thorough)
-
-    def _validate(self, *, thorough: bool) -> None:
-        # It goes through all runs.
-        self._checks += 1
-        if thorough or self._checks % _VALIDATED_EVERY == 0:
-            try:
-                self.exchange.validate()
-            except AssertionError as error:
-                raise BrokenPromiseError(f"{self.name}: {error}") from error
-
-    def check_slot(self) -> None:
-        """See ``Witness.check_slot``."""
-        self._witness.check_slot(self.exchange, self._agenda.now_s)
 
     def check_end(self) -> None:
         """Check that every event was released exactly once.

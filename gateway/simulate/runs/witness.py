@@ -16,7 +16,7 @@ from policies.signals import HOME
 _LEAST_RUNS = 2
 _ALMOST = 1e-6
 # Longer than the patience with any lane: by then it is abandoned, and another one answers.
-_STANDSTILL_S = 1800.0
+STANDSTILL_S = 1800.0
 
 
 class Witness:
@@ -25,9 +25,10 @@ class Witness:
     Args:
         options: the query.
         done_before: everything before this seq was committed by an earlier exchange.
+        since_s: when the exchange begins.
     """
 
-    def __init__(self, options: QueryOptions, done_before: int = 0) -> None:
+    def __init__(self, options: QueryOptions, done_before: int = 0, since_s: float = 0.0) -> None:
         self._options = options
         self._name = options.settings.name
         self._undone: dict[int, Run] = {}
@@ -50,7 +51,7 @@ class Witness:
         self._next_seq = 0
         self._highest_seq = done_before - 1
         self._duplicates = 0
-        self._progress_s = 0.0
+        self._progress_s = since_s
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
@@ -217,7 +218,7 @@ class Witness:
         if not self._undone:
             self._progress_s = at_s
         stands_s = at_s - self._progress_s
-        if stands_s >= _STANDSTILL_S:
+        if stands_s >= STANDSTILL_S:
             raise BrokenPromiseError(f"{self._name}: nothing is answered for {stands_s:.0f} s")
         flush_s = self._options.flush_s
         if self._options.ordered and flush_s is not None and self._held_since_s:

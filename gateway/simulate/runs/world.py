@@ -14,9 +14,11 @@ from gateway.simulate.options import QueryOptions, WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
-from gateway.simulate.runs.movingquery import MovingQuery
+from gateway.simulate.runs.keyed.dividedquery import DividedQuery
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
+from gateway.simulate.runs.stateful.movingquery import MovingQuery
+from gateway.simulate.runs.worldquery import WorldQuery
 from policies.choose import Policies
 from policies.signals import (
     HOME,
@@ -122,12 +124,14 @@ class World:
         self._slot_ends_s = options.scheduler.slot_s
         self._steps = 0
 
-    def _make_query(self, query: QueryOptions) -> SimulatedQuery:
+    def _make_query(self, query: QueryOptions) -> WorldQuery:
         options = self._options
-        parts = self._profiler, self._agenda, self.trace, self._fail, options.patience
+        rest = self._profiler, self._agenda, self.trace, self._fail, options.patience
+        if query.parts:
+            return DividedQuery(query, options.seed, *rest, on_kept_off=self._keep_off)
         if query.moves:
-            return MovingQuery(query, options.seed, *parts, on_kept_off=self._keep_off)
-        return SimulatedQuery(query, options.seed, *parts)
+            return MovingQuery(query, options.seed, *rest, on_kept_off=self._keep_off)
+        return SimulatedQuery(query, options.seed, *rest)
 
     def _keep_off(self, query: str, vm: str, reason: str) -> None:
         # As in the daemon, the caller has more to do first.
@@ -154,7 +158,8 @@ class World:
                     at_s=at_s,
                     query=query.name,
                     switchable=query.options.settings.switchable,
-                    whole=query.options.stateful,
+                    whole=query.options.stateful and not query.options.parts,
+                    divided=query.options.parts > 0,
                 )
             )
             self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query))  # type: ignore[misc]
@@ -174,7 +179,7 @@ class World:
     def _at_rest(self) -> bool:
         return self._stopped and self._fleet.settled
 
-    def _arrive(self, query: SimulatedQuery) -> None:
+    def _arrive(self, query: WorldQuery) -> None:
         if self._reading:
             self._agenda.at(query.arrive(self._agenda.now_s), lambda: self._arrive(query))
 
@@ -331,6 +336,7 @@ class World:
         by_s = self._draw.uniform(0, self._options.faults.clock_step_s)
         self.trace.note(f"fault: the clock steps by {by_s:.6f} s")
         self._agenda.skip(by_s)
+        self._fleet.jumped(self._agenda.now_s - by_s, self._agenda.now_s)
         self._expect(self._options.faults.clock_step_per_s, self._step_clock)
 
     # -------------------------------------------------------------------------------------------------------- promises
@@ -369,7 +375,7 @@ class World:
                 p95_s=query.tally.latency.quantile_s(0.95),
                 delivery_mean_s=query.tally.delivery.mean_s,
                 late_results=query.tally.late_results,
-                cloud_events=query.tally.events - query.tally.events_by_lane[HOME],
+                cloud_events=sum(events for lane, events in query.tally.events_by_lane.items() if lane != HOME),
                 sent_bytes=query.tally.sent_bytes,
             )
             for name, query in self._queries.items()

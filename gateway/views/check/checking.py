@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from engines.spark.sparkconf import is_local
@@ -26,6 +27,7 @@ from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
+from gateway.query.opening import definition_of
 from gateway.query.tables.refresh import why_no_refresh
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
@@ -107,22 +109,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
 
 def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
     """Return the request to a host to analyse a query of the config."""
-    return OpenQuery(
-        query=name,
-        epoch=0,
-        schema_ddl=query.schema_ddl,
-        sql=query.sql or "",
-        function=query.function or "",
-        event_time=query.watermark,
-        streams=query.streams,
-        output=query.output.wanted,
-        keep_late=query.keeps_late,
-        code_path=code_path,
-        analyse_only=True,
-        tables=tuple(table.declared(each) for each, table in query.tables.items()),
-        part=query.part,
-        max_batch_runs=BATCH_RUNS_MAX if query.part is None else 1,
-    )
+    most_runs = BATCH_RUNS_MAX if query.part is None else 1
+    return msgspec.structs.replace(definition_of(name, query, code_path), analyse_only=True, max_batch_runs=most_runs)
 
 
 def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfig) -> Iterator[tuple[str, str]]:

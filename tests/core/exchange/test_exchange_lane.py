@@ -298,14 +298,30 @@ def test_runs_of_a_stateful_query_behind_one_that_is_isolated_are_overdue_only_a
     shell.log_tens(0, 10)
     shell.now_s = 1.0
     shell.answer(HOME, 0, 9)
+    shell.commit((0, 9))
     shell.log_tens(10, 40)
     shell.isolate(HOME, 10)
     assert {first for first, _ in shell.sent[HOME]} >= {10, 20}
     assert shell.exchange.lane(HOME).waiting_s(200.0) is None
     assert shell.tick(280.0) == []
     shell.answer(HOME, 10, 19)
+    shell.commit((10, 19))
     assert shell.tick(10.0) == []
     assert of(ins.Reopen, shell.tick(0.5)) == [ins.Reopen(20)]
+
+
+def test_runs_of_a_stateful_query_are_overdue_only_after_the_sink_has_the_results_before_them() -> None:
+    shell = at_home(flush_s=None, home_only=True)
+    shell.log_tens(0, 20)
+    shell.now_s = 1.0
+    shell.answer(HOME, 0, 9)
+    assert {first for first, _ in shell.sent[HOME]} >= {10}
+    assert shell.exchange.lane(HOME).waiting_s(200.0) is None
+    # The sink is down, or another part of the query has not answered yet.
+    assert shell.tick(280.0) == []
+    shell.commit((0, 9))
+    assert shell.tick(10.0) == []
+    assert of(ins.Reopen, shell.tick(0.5)) == [ins.Reopen(10)]
 
 
 def test_a_search_whose_answer_never_comes_ends_with_the_query_opened_again() -> None:

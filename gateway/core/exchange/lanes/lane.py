@@ -44,6 +44,7 @@ class LaneState:
         self._planned_end_seq = planned_end_seq
         self._in_order = in_order
         self._isolating_most_s = patience.isolating_s
+        self._waits_for_sink = False
         # Sent runs that wait for an answer, by how often their time was doubled: each in order of sending.
         self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
 
@@ -111,6 +112,17 @@ class LaneState:
         self.outlet.drop(copy.first_seq)
         self._see_work(now_s)
 
+    def see_sink(self, now_s: float, *, waits: bool) -> None:
+        """Note whether results of this lane are not in the sink yet: its host keeps state, and answers no run before.
+
+        The sink may be down, or another part of the query has yet to answer the same run.
+        """
+        if waits != self._waits_for_sink:
+            self._waits_for_sink = waits
+            if not waits:
+                self._wait_anew(now_s)
+            self._see_work(now_s)
+
     def see_overdue(self, now_s: float) -> list[Copy]:
         """Return the runs that were sent too long ago, by seq; from now on they take no room."""
         late: list[Copy] = []
@@ -157,9 +169,13 @@ class LaneState:
         self.rate.works(works, now_s)
 
     def _stands_still(self, now_s: float) -> bool:
-        """Whether all runs wait until the host has found the bad rows of one; not for ever: its answer may be lost."""
+        """Whether all runs wait for the sink, or until the host has found the bad rows of one.
+
+        Not for ever for the latter: its answer may be lost.
+        """
         since_s = self._isolating_since_s
-        return self._in_order and since_s is not None and now_s - since_s <= self._isolating_most_s
+        isolating = self._in_order and since_s is not None and now_s - since_s <= self._isolating_most_s
+        return self._waits_for_sink or isolating
 
     def _wait_anew(self, now_s: float) -> None:
         """Count the time of the runs that were sent from now on: until now the host could not answer them."""

@@ -15,11 +15,11 @@ from gateway.core.exchange.instructions import Done
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import KeptRuns
-from gateway.simulate.options import Machines, QueryOptions
+from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
-from gateway.simulate.runs.keptstate import Checkpoint, HomeDisk, StatefulEngine, StatefulLane
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
+from gateway.simulate.runs.stateful.keptstate import Checkpoint, HomeDisk, StatefulEngine, StatefulLane
 from gateway.simulate.runs.witness import Witness
 from policies.signals import HOME
 
@@ -61,7 +61,7 @@ class PlacedState(SimulatedQuery):
         self._kept = KeptRuns(stateful=True)
         if host.name != HOME:
             self._kept.keep_from(home_seq)
-        work_s = partial(_batch_work_s, host.machines)
+        work_s = partial(self.options.batch_work_s, host.machines)
         self._engine = StatefulEngine(host, checkpoint, self._disk.ends, self._agenda, work_s)
         self._let_flow(self._engine)
 
@@ -73,13 +73,10 @@ class PlacedState(SimulatedQuery):
         before, shares = self._disk.committed_before, {HOME: 0.0} | {name: 1.0}
         done = [(0, before - 1)] if before else []
         self.exchange = Exchange(self.options.exchange_settings(self._patience, name), committed=done)
-        self._witness = Witness(self.options, before)
+        self._witness = Witness(self.options, before, now_s)
         self._witness.shares_set(shares, self.exchange, now_s)
         self._handle(ev.SharesSet(at_s=now_s, shares=shares))
-        self.lanes[name] = StatefulLane(engine, self, self._agenda)
-        self._witness.lane_opened(name, now_s)
-        credit_bytes = self.options.credit_bytes
-        self._handle(ev.LaneOpened(at_s=now_s, lane=name, credit_bytes=credit_bytes, planned_end_seq=planned_end_seq))
+        self._open_lane(StatefulLane(engine, self, self._agenda), planned_end_seq)
         for run in self._disk.runs_from(min(checkpoint.resume_seq, before)):
             if run.first_seq >= before:
                 self._witness.logged(run)
@@ -89,10 +86,7 @@ class PlacedState(SimulatedQuery):
 
     def _lose_place(self, reason: str) -> None:
         """Remove the lane, whose host is gone; the query stays open until it moves."""
-        lane = self.lanes.pop(self.place)
-        lane.closed = True
-        self._witness.lane_lost(self.place, self._agenda.now_s)
-        self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=self.place, reason=reason))
+        self._lose_lane(self.place, reason)
 
     def _close(self, *, killed: bool = False) -> None:
         """Close the query; what was released goes to the sink, unless the gateway is killed."""
@@ -215,7 +209,3 @@ class PlacedState(SimulatedQuery):
         events, committed = self._arrivals.next_seq, self._disk.committed_before
         if committed != events:
             raise BrokenPromiseError(f"{self.name}: {events} events came, the sink has {committed}")
-
-
-def _batch_work_s(machines: Machines, runs: Sequence[Run]) -> float:
-    return machines.batch_s + sum(run.events for run in runs) / machines.events_per_s

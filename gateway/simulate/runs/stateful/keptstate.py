@@ -148,6 +148,7 @@ class StatefulEngine:
         ends: where its first micro-batches must end.
         agenda: time.
         work_s: how long a core at home works on a micro-batch of some runs.
+        batch_runs: the most runs in a micro-batch.
     """
 
     def __init__(
@@ -157,14 +158,17 @@ class StatefulEngine:
         ends: Sequence[int],
         agenda: Agenda,
         work_s: Callable[[Sequence[Run]], float],
+        batch_runs: int = BATCH_RUNS_MAX,
     ) -> None:
         self.host = host
         self.checkpoint = checkpoint
         self.closed = False
         self._agenda = agenda
         self._work_s = work_s
-        self._feed = Feed(checkpoint.resume_seq, BATCH_RUNS_MAX, _FEED_BYTES, VirtualClock(agenda), ends)
+        self._feed = Feed(checkpoint.resume_seq, batch_runs, _FEED_BYTES, VirtualClock(agenda), ends)
         self._busy = False
+        # A link keeps the order of answers, and loses none: where one is lost, the host sends no more for this query.
+        self._silent, self._replied_s = False, 0.0
         self._done_end_seq = self._committed_end_seq = 0
 
     def take(self, run: Run, on_reply: Callable[[Reply], None]) -> None:
@@ -176,8 +180,9 @@ class StatefulEngine:
         if not self._answers:
             return
         if run.first_seq != (position := self._feed.next_position):
-            raise BrokenPromiseError(f"run {run.first_seq} came to {self.host.name}, where {position} is next")
-        self._feed.put((), (run, on_reply), run.events)
+            self._refuse(f"run {run.first_seq} came to {self.host.name}, where {position} is next")
+            return
+        self._feed.put((), (run, on_reply), run.last_seq + 1 - run.first_seq)
         self._plan()
 
     def committed(self, last_seq: int) -> None:
@@ -192,7 +197,7 @@ class StatefulEngine:
 
     @property
     def _answers(self) -> bool:
-        return not self.closed and self.host.answers
+        return not self.closed and not self._silent and self.host.answers
 
     def _plan(self) -> None:
         """Begin a micro-batch if its runs are here: first the one that was planned before this start."""
@@ -214,7 +219,12 @@ class StatefulEngine:
             return
         self._done_end_seq = items[-1].end
         on_reply = items[-1].tag[1]
-        self.host.reply(items[0].start, items[-1].end - 1, batch_s, on_reply)
+        first, last, results = items[0].start, items[-1].end - 1, self._results(items)
+        comes_s = self.host.reply(first, last, batch_s, on_reply, results, self._replied_s)
+        if comes_s is None:
+            self._silent = True
+            return
+        self._replied_s = comes_s
         self._go_on()
 
     def _go_on(self) -> None:
@@ -222,9 +232,25 @@ class StatefulEngine:
         end_seq = self.checkpoint.planned_end_seq
         if self._done_end_seq == end_seq <= self._committed_end_seq:
             self.checkpoint.resume_seq = end_seq
+            self._keep_state()
             self._feed.release(end_seq)
             self._busy = False
             self._plan()
+
+    def _refuse(self, why: str) -> None:
+        """Refuse a run, as a host does that gets another one than the next; here that is never to happen.
+
+        Raises:
+            BrokenPromiseError: it has happened.
+        """
+        raise BrokenPromiseError(why)
+
+    def _results(self, items: Sequence[Item]) -> object:  # noqa: ARG002 - here no result depends on events
+        """Return the results of a micro-batch."""
+        return None
+
+    def _keep_state(self) -> None:
+        """Put the state after the last micro-batch into the checkpoint."""
 
 
 class StatefulLaneOwner(SimulatedLaneOwner, Protocol):
@@ -250,6 +276,10 @@ class StatefulLane(SimulatedLane):
         self._query = owner
         self._time = agenda
         self._arrives_s = 0.0
+
+    def give_to(self, owner: StatefulLaneOwner) -> None:
+        """Let another owner receive its events from now on."""
+        self._owner = self._query = owner
 
     def _sent(self, run: Run, took_s: float) -> None:
         if self.closed:

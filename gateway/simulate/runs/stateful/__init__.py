@@ -1,0 +1,1 @@
+"""Queries with state of a simulated world: their engines, checkpoints and moves."""
