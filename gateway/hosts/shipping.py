@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -18,12 +18,23 @@ _PART_BYTES: Final = 1 << 20
 """Runs of other queries may pass between two parts."""
 
 
+class Copies(Protocol):
+    """Copies of tables that are elsewhere, in the files that are declared."""
+
+    async def begin(self) -> None:
+        """Make them, or keep those that are there."""
+
+    async def update(self) -> None:
+        """Make them anew."""
+
+
 class TableVersions:
     """The tables of a query, in the version that they had when they were first needed.
 
     Args:
         query: the query's name, for messages.
         declared: the tables, without a version.
+        copies: brings files up to date before they are read; None: they are the tables themselves.
         part_bytes: the size of the messages.
     """
 
@@ -31,10 +42,12 @@ class TableVersions:
         self,
         query: str,
         declared: Sequence[StaticTable],
+        copies: Copies | None = None,
         part_bytes: int = _PART_BYTES,
     ) -> None:
         self._query = query
         self._declared = declared
+        self._copies = copies
         self._part_bytes = part_bytes
         self._read: dict[str, PackedTable] = {}
         self._seen: tuple[object, ...] = ()
@@ -51,6 +64,8 @@ class TableVersions:
             return ()
         async with self._reading:
             if not self._read:
+                if self._copies is not None:
+                    await self._copies.begin()
                 await run_to_end(self._read_all)
         for table in self._read.values():
             await self._send(connection, table)
@@ -62,7 +77,9 @@ class TableVersions:
         Raises:
             QueryRefusedError: the files cannot be read, or are too large.
         """
-        found = TableVersions(self._query, self._declared, self._part_bytes)
+        if self._copies is not None:
+            await self._copies.update()
+        found = TableVersions(self._query, self._declared, self._copies, self._part_bytes)
         return found if await run_to_end(lambda: self._differs(found)) else None
 
     def _differs(self, found: TableVersions) -> bool:

@@ -15,6 +15,7 @@ from engines.query.code import query_hash
 from engines.spark.sparkconf import is_local
 from gateway.config.models import PayloadConfig, QueryConfig, SparkConfig
 from gateway.hosts.connection import Connection, Listener, QueryRefusedError
+from gateway.hosts.databases import DatabaseCopies
 from gateway.hosts.shipping import TableVersions
 from gateway.query.audit import AuditLog
 from gateway.query.crossing import Crossing, crossing_of
@@ -44,6 +45,8 @@ from policies.signals import HOME
 _OPEN_DEADLINE_S = 120.0
 KEY: Final = "fields.key"
 """Within a query's folder: the secret of its sealed fields."""
+TABLES: Final = "tables"
+"""Within a query's folder: the copies of its database tables."""
 AUDIT: Final = "audit"
 """Within a query's folder: its audit log."""
 
@@ -123,8 +126,15 @@ class Opening:
         return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
 
 
-def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
-    """Return a query's definition for hosts; ``code_path`` is the folder of the user's functions."""
+def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) -> OpenQuery:
+    """Return a query's definition for hosts.
+
+    Args:
+        name: the query's.
+        config: the query's config.
+        code_path: the folder of the user's functions.
+        copies: the folder with the copies of database tables.
+    """
     return OpenQuery(
         query=name,
         epoch=0,
@@ -137,7 +147,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         keep_late=config.keeps_late,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
-        tables=tuple(table.declared(each) for each, table in config.tables.items()),
+        tables=tuple(table.declared(each, copies) for each, table in config.tables.items()),
         part=config.part,
     )
 
@@ -175,7 +185,9 @@ class Opener:
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
         self._on_failed = on_failed
-        self.define(definition_of(name, config, code_path))
+        copies = folder / TABLES
+        self._copies = DatabaseCopies(name, config.tables, copies, spark.settings, clock)
+        self.define(definition_of(name, config, code_path, copies))
 
     @property
     def shared(self) -> Path | None:
@@ -183,9 +195,9 @@ class Opener:
         return self._spark.checkpoints
 
     def of(self, definition: OpenQuery) -> Opener:
-        """Return an opener of the same query with another definition."""
+        """Return an opener of the same query with another definition, whose tables are as they were read last."""
         other = copy(self)
-        other.define(definition)
+        other.define(definition, up_to_date=False)
         return other
 
     @property
@@ -202,10 +214,15 @@ class Opener:
         other.definition = msgspec.structs.replace(whole, query=name, part=part)
         return other
 
-    def define(self, definition: OpenQuery) -> None:
-        """Open it with this definition from now on, and with the tables that it declares."""
+    def define(self, definition: OpenQuery, *, up_to_date: bool = True) -> None:
+        """Open it with this definition from now on, and with the tables that it declares.
+
+        Args:
+            definition: of the query.
+            up_to_date: whether its database tables are read anew.
+        """
         self.definition = definition
-        self.tables = TableVersions(definition.query, definition.tables)
+        self.tables = TableVersions(definition.query, definition.tables, self._copies if up_to_date else None)
 
     async def open_at(
         self, connection: Connection, identity: Identity, *, copied_to: str = "", batch_ends: tuple[int, ...] = ()

@@ -20,6 +20,7 @@ from engines.timing import Timed, time_batches, time_in_order
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
 from gateway.config.models import FileSourceConfig, QueryConfig
+from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
@@ -64,7 +65,10 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
         for name in names:
             query = config.queries[name]
             # Of a divided query, what one part would cost with all of the events.
-            spec = structs.replace(opening(name, query, code_path_for(query.function, config.folder)), part=None)
+            copies = workdir / "queries" / name
+            code_path = code_path_for(query.function, config.folder)
+            spec = structs.replace(opening(name, query, code_path, copies), part=None)
+            copy_databases(name, query.tables, copies, spark.settings)
             read = read_tables(spec.tables)
             understood = understand(session, kept_here(spec, read, workdir / TABLES))
             wanted = REPEATS * sum(SIZES) if understood.plan.stateful else max(SIZES)

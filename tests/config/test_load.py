@@ -526,7 +526,8 @@ TABLE = "    tables: {{{name}: {{path: {path}, format: {said}}}}}\n    sql: SELE
         ("c", "empty", "parquet, schema: id INT", "c.schema", "Parquet files name their columns"),
         ("c", "empty", "'json', schema: id INT, header: true", "c.header", "is for csv"),
         ("c", "gone.csv", "csv, schema: id INT", "c.path", "gone.csv does not exist"),
-        ("c", "empty", "orc", "c.format", "is not one of csv, parquet, json"),
+        ("c", "empty", "orc", "c.format", "is not one of csv, parquet, json, jdbc"),
+        ("c", "empty", "parquet, url: 'jdbc:x:y'", "c.url", "is for jdbc; remove it"),
         ("Events", "empty", "parquet", "Events", "is the view of the stream"),
         ("a-b", "empty", "parquet", "a-b", "letters, digits and underscores"),
         ("c: {path: empty, format: parquet}, C", "empty", "parquet", "", "but for letter case"),
@@ -536,6 +537,27 @@ def test_mistakes_in_tables(write: Write, name: str, path: str, said: str, key: 
     text = TABLE.format(name=name, path=path, said=said)
     ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
     assert found.startswith(f"queries.first.tables{'.' if key else ''}{key}")
+    assert says in what
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "says"),
+    [
+        ("table: t", "url", "is missing; add it, as in jdbc:postgresql://"),
+        ("url: 'jdbc:x:y'", "query", "give either query or table"),
+        ("url: 'jdbc:x:y', table: t, query: SELECT 1", "query", "give either query or table"),
+        ("url: 'postgresql://db', table: t", "url", "jdbc:"),
+        ("url: 'jdbc:x:y', table: t, path: empty", "path", "is for files"),
+        ("url: 'jdbc:x:y', table: t, schema: id INT", "schema", "a database names its columns"),
+        ("url: 'jdbc:x:y', table: t, header: true", "header", "is for csv"),
+        ("url: 'jdbc:x:y', table: t, refresh: 10s", "refresh", "give 1m or more"),
+        ("url: 'jdbc:x:y', table: t, login: {user: reader}", "login.password", "is missing"),
+    ],
+)
+def test_mistakes_in_tables_of_databases(write: Write, said: str, key: str, says: str) -> None:
+    text = f"    tables: {{c: {{format: jdbc, {said}}}}}\n    sql: SELECT id FROM events"
+    ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
+    assert found == f"queries.first.tables.c.{key}"
     assert says in what
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from engines.email.mailbox import Mail
 from engines.email.oracle import answer
 from tests.e2e.harness import EAGER, MEMORY_MAX_BYTES, Gateway, email_query, expected_rows, until, write_mail
+from tests.support.derby import Derby
 
 
 def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
@@ -68,8 +69,17 @@ def test_a_whole_query_moves_with_the_version_of_its_table_and_parquet_holds_its
         tmp_path, tmp_path / "mail.jsonl", "moved", replay={"rate": "200/s"}, switching={**EAGER, "mode": "query"}
     )
     query["sink"]["format"] = "parquet"
-    query["sql"] = "SELECT message_id, team FROM events LEFT JOIN teams USING (sender)"
-    query["tables"] = {"teams": {"path": str(table), "format": "json", "schema": "sender STRING, team STRING"}}
+    query["sql"] = (
+        "SELECT message_id, team, floor FROM events LEFT JOIN teams USING (sender) LEFT JOIN floors USING (sender)"
+    )
+    floors = {sender: len(sender) for sender in sorted({mail.sender for mail in mails})[:100]}
+    derby = Derby(tmp_path / "house")
+    values = ", ".join(f"('{sender}', {floor})" for sender, floor in floors.items())
+    derby.run(("CREATE TABLE floors (sender VARCHAR(200), floor INT)", f"INSERT INTO floors VALUES {values}"))
+    query["tables"] = {
+        "teams": {"path": str(table), "format": "json", "schema": "sender STRING, team STRING"},
+        "floors": {"format": "jdbc", "url": derby.url, "table": "floors"},
+    }
     gateway = Gateway(tmp_path, state_dir, {"moved": query})
     gateway.start("--until-drained")
     until(lambda: bool(gateway.parts("moved")), "the first results")
@@ -78,7 +88,10 @@ def test_a_whole_query_moves_with_the_version_of_its_table_and_parquet_holds_its
     assert gateway.wait() == 0, gateway.tail()
     folder = tmp_path / "out" / "moved"
     rows = [row for part in gateway.parts("moved") for row in pq.read_table(folder / str(part)).to_pylist()]
-    assert rows == [{"message_id": mail.message_id, "team": teams.get(mail.sender)} for mail in mails]
+    assert rows == [
+        {"message_id": mail.message_id, "team": teams.get(mail.sender), "floor": floors.get(mail.sender)}
+        for mail in mails
+    ]
     assert max(slot["share"] for slot in json.loads(gateway.report.read_text())["slots"]) == 1.0
 
 

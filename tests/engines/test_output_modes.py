@@ -312,7 +312,7 @@ def test_spark_accepts_what_the_documents_and_the_example_show(spark: SparkSessi
     seen = []
     for path in (tmp_path / "page.yaml", ROOT / "examples" / "totals.yaml"):
         for name, config in load(path, names).queries.items():
-            check_streams(understand(spark, definition_of(name, config, "")))
+            check_streams(understand(spark, definition_of(name, config, "", Path())))
             seen.append((name, config.output.mode, config.keeps_late))
     assert seen == [
         ("totals", "update", False),

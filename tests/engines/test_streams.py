@@ -46,7 +46,7 @@ def config(sql: str, timed: dict[str, Any] | None = None, **more: Any) -> QueryC
 
 
 def analysed(spark: SparkSession, query: QueryConfig) -> KnownQuery:
-    found = understand(spark, opening("q", query, ""))
+    found = understand(spark, opening("q", query, "", Path()))
     check_streams(found)
     return found
 
@@ -153,7 +153,7 @@ def rows_of(running: Running, runs: Sequence[pa.RecordBatch]) -> list[Counter[st
 def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_run(
     spark: SparkSession, bench: Bench, tmp_path: Path
 ) -> None:
-    whole = opening("q", config(OUTER), "")
+    whole = opening("q", config(OUTER), "", Path())
     undivided = understand(spark, whole)
     runs = some_runs(undivided.input_schema)
     keyed = config(OUTER, **KEYED)
@@ -178,7 +178,7 @@ def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_r
         return rows_of(bench.start(dataclasses.replace(known, build=build, warm=True)), each)
 
     expected = ran(whole, runs)
-    spec = opening("q", keyed, "")
+    spec = opening("q", keyed, "", Path())
     assert spec.part is not None
     found = [ran(replace(spec, part=replace(spec.part, index=i)), [of[i].batch for of in pieces]) for i in range(2)]
     assert [one + other for one, other in zip(*found, strict=True)] == expected
@@ -195,7 +195,7 @@ def test_a_watermark_of_a_source_that_has_none_in_the_config_is_in_the_way_of_pa
     )
     keyed = config(sql, {}, **KEYED)
     with pytest.raises(RefusedError, match="give the column and the lateness as event_time"):
-        understand(spark, replace(opening("q", keyed, ""), max_batch_runs=1))
+        understand(spark, replace(opening("q", keyed, "", Path()), max_batch_runs=1))
 
 
 @pytest.mark.parametrize(

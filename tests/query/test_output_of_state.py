@@ -57,13 +57,13 @@ async def written(config: QueryConfig, folder: Path, seq: int) -> list[dict[str,
 )
 async def test_a_row_of_the_present_definition(tmp_path: Path, output: dict[str, Any], added: dict[str, Any]) -> None:
     config = configured(tmp_path, output)
-    claim(tmp_path / "q", definition_of("q", config, ""))
+    claim(tmp_path / "q", definition_of("q", config, "", tmp_path))
     assert await written(config, tmp_path, 0) == [{"n": 0, **added}]
 
 
 async def test_a_changed_mode_applies_to_the_new_definition_alone(tmp_path: Path) -> None:
     config = configured(tmp_path, UPDATE)
-    new = definition_of("q", config, "")
+    new = definition_of("q", config, "", tmp_path)
     assert new.output == OutputMode(mode="update", key=("n",))
     old = msgspec.structs.replace(new, output=APPEND)
     claim(tmp_path / "q", old)

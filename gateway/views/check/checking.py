@@ -23,6 +23,7 @@ from gateway.config.models import (
 )
 from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
+from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
@@ -81,7 +82,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             begin(f"reading the plan of {name}")
             code_path = code_path_for(query.function, config.folder)
             try:
-                spec = opening(name, query, code_path)
+                copies = workdir / "queries" / name
+                spec = opening(name, query, code_path, copies)
+                copy_databases(name, query.tables, copies, spark.settings)
                 read = read_tables(spec.tables)
                 spec = kept_here(spec, read, workdir / TABLES)
                 understood = understand(session, spec)
@@ -107,10 +110,12 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     return found
 
 
-def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
-    """Return the request to a host to analyse a query of the config."""
+def opening(name: str, query: QueryConfig, code_path: str, copies: Path) -> OpenQuery:
+    """Return the request to a host to analyse a query of the config; ``copies`` has copies of its database tables."""
     most_runs = BATCH_RUNS_MAX if query.part is None else 1
-    return msgspec.structs.replace(definition_of(name, query, code_path), analyse_only=True, max_batch_runs=most_runs)
+    return msgspec.structs.replace(
+        definition_of(name, query, code_path, copies), analyse_only=True, max_batch_runs=most_runs
+    )
 
 
 def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfig) -> Iterator[tuple[str, str]]:

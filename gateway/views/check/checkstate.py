@@ -21,7 +21,7 @@ from gateway.connectors.position import Position
 from gateway.query.flow.runlog import LogHead, RunRecord, peek
 from gateway.query.identity import Identity, holds_state, read_identity, why_not_there
 from gateway.query.looking import look_here
-from gateway.query.opening import definition_of
+from gateway.query.opening import TABLES, definition_of
 from gateway.query.takingover import not_in, why_not_finished, why_not_read_again, why_state_is_kept
 from gateway.sinks.parts import manifest
 from gateway.sources.base import SourceError
@@ -48,7 +48,7 @@ def look_at_state(config: Config, name: str) -> Found:
     """Return what would happen to a query's state. Blocks while it reads its source's files."""
     query = config.queries[name]
     folder = config.gateway.state_dir / "queries" / name
-    definition = definition_of(name, query, code_path_for(query.function, config.folder))
+    definition = definition_of(name, query, code_path_for(query.function, config.folder), folder / TABLES)
     try:
         identity = read_identity(folder)
         log = peek(folder / "runs.log")
