@@ -113,6 +113,7 @@ class Client:
         async with self._session.get(self._url, params=params, headers=headers) as answer:
             assert answer.status == 200
             assert answer.content_type == "text/event-stream"
+            assert await answer.content.readuntil(b"\n\n") == b"retry: 1000\n\n"
             while len(found) < most:
                 block = (await answer.content.readuntil(b"\n\n")).decode()
                 if block.startswith(":"):

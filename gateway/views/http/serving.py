@@ -1,4 +1,4 @@
-"""The HTTP server of a running gateway: the API, its older paths, and whether it is ready."""
+"""The HTTP server of a running gateway: the live page, the API, its older paths, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, token_path
 from gateway.views.http.audit import Audit
 from gateway.views.http.handling import Handler, as_problems, handler_of
+from gateway.views.http.livepage.assets import page_routes
 from gateway.views.http.openapi import describe
 from gateway.views.http.operations import Operation
 from gateway.views.http.stream import Streams
@@ -85,7 +86,7 @@ class ServedGateway(NamedTuple):
 
 @asynccontextmanager
 async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[None]:
-    """Serve the API while the block lasts.
+    """Serve the live page and the API while the block lasts.
 
     The older paths: ``/status``, ``/why`` (JSON) and ``/ready`` (200 if ready, else 503 and why; ``?query=NAME`` for
     one query alone), ``POST /queries/<name>/replay-dead-letters`` and ``POST /certificates/rotate``. Every POST needs
@@ -100,6 +101,7 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
         raise ApiError(f"gateway.api.token_file: {error}") from error
     audit, streams = Audit(served.state_dir / "audit", served.clock), Streams(served.history)
     app = web.Application(middlewares=[as_problems], client_max_size=_BODY_BYTES_MOST)
+    app.add_routes(page_routes())
     app.add_routes(_older_reads(served.answers))
     app.add_routes(_older_actions(served, token, audit))
     app.add_routes(_api(served.operations, token, audit))
