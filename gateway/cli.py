@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
@@ -94,7 +92,7 @@ def schema() -> None:
 @main.command(epilog="Example: spillway status examples/email.yaml")
 def status(config: ConfigPath) -> None:
     """Print the status of the running gateway as JSON."""
-    said = _asked(config, _loaded(config), "/status", _STATUS_WITHIN_S)
+    said = _asked(_loaded(config), "/status", _STATUS_WITHIN_S)
     typer.echo(json.dumps(said, indent=2))
 
 
@@ -130,7 +128,7 @@ def why(
             _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
         names = list(loaded.queries) if query is None else [query]
         if at is None:
-            lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S)
+            lines = _asked(loaded, "/why", _STATUS_WITHIN_S)
         else:
             lines = whyview.decided(loaded.gateway.state_dir, names, at)
     except whyview.WhyError as error:
@@ -147,7 +145,7 @@ def replay_dead_letters(
     if query not in loaded.queries:
         _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
     path = f"/queries/{urllib.parse.quote(query, safe='')}/replay-dead-letters"
-    said = _asked(config, loaded, path, _REPLAY_WITHIN_S, post=True)
+    said = _asked(loaded, path, _REPLAY_WITHIN_S, post=True)
     typer.echo(f"{query}: {said['replayed']} dead letters are being replayed")
 
 
@@ -361,27 +359,19 @@ def lab_up(
 @certificates.command("rotate", epilog="Example: spillway certificates rotate examples/email.yaml")
 def certificates_rotate(config: ConfigPath) -> None:
     """Issue new keys for the running gateway and its engine hosts. The old certificates are refused from then on."""
-    said = _asked(config, _loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, post=True)
+    said = _asked(_loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, post=True)
     later = f"; still to be refused by {', '.join(said['later'])}" if said["later"] else ""
     typer.echo(f"the gateway and {len(said['renewed'])} engine hosts have new certificates{later}")
 
 
-def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
+def _asked(loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
     """Return what the running gateway of a config answers, decoded."""
-    listen = loaded.gateway.api.listen
-    request = urllib.request.Request(
-        f"http://{listen}{path}",
-        method="POST" if post else "GET",
-        headers={"Content-Type": "application/json"},
-    )
+    from gateway.views.http.asking import AskError, ask
+
     try:
-        with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310 -- http, as it says
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        _fail(error.read().decode(errors="replace") or str(error), FAILED)
-    except (urllib.error.URLError, TimeoutError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
+        return ask(loaded, path, within_s, post=post)
+    except AskError as error:
+        _fail(str(error), FAILED)
 
 
 def _loaded(path: Path) -> Config:

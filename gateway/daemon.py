@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -22,24 +21,26 @@ from gateway.fleet.membership import Membership
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
-from gateway.hosts.rotation import Rotation, RotationRefusedError
-from gateway.journal.deadletters import ReplayRefusedError
+from gateway.hosts.rotation import Rotation
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
-from gateway.views.api import serve_api
-from gateway.views.moneyview import money
+from gateway.steering.parts import GatewayParts
+from gateway.steering.table import served
+from gateway.views.http.answers import decision_answer
+from gateway.views.http.serving import serve_api
+from gateway.views.live.composing import Composer
+from gateway.views.live.history import History
 from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
 from gateway.views.runrecord import Boot
-from gateway.views.statusview import status_text
 from gateway.views.tracefile import recorded
 from infra.clock import Clock
 from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
 from infra.together import all_or_none, end_tasks
-from policies.signals import Command, DrainAll, Event, QueryOpened, SlotEnded, StopAll
+from policies.signals import Command, DrainAll, Event, QueryOpened, QuerySlot, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -101,11 +102,13 @@ class Daemon:
         self._stop = asyncio.Event()
         self._failure: str | None = None
         self._until_drained = False
-        self._latencies: dict[str, float] = {}
+        self._history = History(self._state_dir / "history", clock.wall())
+        self._composer = Composer(self._scheduler, self._supervision.of)
         self._recorder: Recorder | None = None
         self._actuator = self._make_actuator()
         self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
+        self.parts = self._make_parts()
         self.phase = "starting"
 
     # ------------------------------------------------------------------------------------------------------ running
@@ -116,12 +119,16 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop_signal)
-        async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
+        async with (
+            serve_api(served(self.parts, self._history), self._config.gateway.api),
+            recorded(record, self._queries, self._clock),
+        ):
             try:
                 if not await self._begin_unless_stopped():
                     _LOG.info("stopped before it was ready")
                     return 0
                 self.phase = "running"
+                self._composer.begin(self._clock.now())
                 _LOG.info("ready: %d queries", len(self._queries))
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
@@ -139,6 +146,12 @@ class Daemon:
         if self._failure is not None:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1
+
+    def _drain(self) -> bool:
+        """Begin to drain and end the gateway; return False if that has begun."""
+        begun = self._stop.is_set()
+        self._stop.set()
+        return not begun
 
     def _on_stop_signal(self) -> None:
         """Drain; at the second signal, stop waiting for results that cannot be delivered now."""
@@ -201,7 +214,6 @@ class Daemon:
         for query in self._queries.values():
             query.end_slot()
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
-        self._latencies = {slot.query: slot.latency_s for slot in slots}
         wall_s, cpu, traffic = self._clock.wall(), self._cpu_by_lane(), self._actuator.traffic()
         await self._deciding.end_slot(
             lambda event_id, _: SlotEnded(
@@ -210,16 +222,25 @@ class Daemon:
             wall_s,
         )
         self._books.save_soon()
+        self._add_moment(now_s, slots)
         if self._recorder is not None:
             first = self._queries[next(iter(self._config.queries))]
             states = [str(state) for state in self._scheduler.vms.values()]
             self._recorder.slot(now_s, slots, first.tally, states)
+
+    def _add_moment(self, now_s: float, slots: Sequence[QuerySlot]) -> None:
+        """Add the slot that ended to the history."""
+        wall_s, decisions = self._clock.wall(), self._deciding.decisions
+        news = [decision_answer(decisions.last[query]).model_dump() for query in decisions.news]
+        moment_id = self._history.next_id(wall_s)
+        self._history.add(self._composer.moment(moment_id, now_s, wall_s, slots, self.phase, news))
 
     def _cpu_by_lane(self) -> dict[str, float]:
         lanes = [lane for query in self._queries.values() for lane in query.lanes.values()]
         return {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
 
     def _record(self, event: Event, commands: Sequence[Command]) -> None:
+        self._composer.happened(event, commands, self._clock.wall())
         if self._recorder is not None:
             self._recorder.event(event)
             for command in commands:
@@ -265,6 +286,7 @@ class Daemon:
         await self._actuator.terminate_all()
         await self._books.close()
         await self._deciding.close()
+        await self._history.close()
         if left := self._actuator.reaper.not_terminated:
             self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
@@ -359,41 +381,17 @@ class Daemon:
             owns=lambda: self._membership.holds,
         )
 
-    @property
-    def trouble(self) -> str:
-        """See ``Answers.trouble``."""
-        troubles = [(f"query {name}", why) for name, why in self._supervision.troubles.items()]
-        return "; ".join(f"{who}: {why}" for who, why in [("home", self._home.trouble), *troubles] if why)
-
-    def trouble_of(self, query: str) -> str:
-        """See ``Answers.trouble_of``."""
-        return self._supervision.of[query].trouble or self._home.trouble
-
-    async def replay_dead_letters(self, query: str) -> int:
-        """See ``Answers.replay_dead_letters``."""
-        if query not in self._queries:
-            raise KeyError(query)
-        if self.phase != "running":
-            raise ReplayRefusedError(f"the gateway is {self.phase}: retry when it is running")
-        count = await self._queries[query].replay_dead_letters()
-        # Those that read its results may have ended with it.
-        for other in self._queries.values():
-            other.read_on()
-        return count
-
-    async def rotate_certificates(self) -> dict[str, list[str]]:
-        """See ``Answers.rotate_certificates``."""
-        if self.phase != "running":
-            raise RotationRefusedError(f"the gateway is {self.phase}: retry when it is running")
-        return await self._rotation.rotate()
-
-    def why(self) -> str:
-        """See ``Answers.why``."""
-        return json.dumps(self._deciding.decisions.last)
-
-    def status(self) -> str:
-        """Return the state of the gateway, as JSON."""
-        running = self.phase in ("running", "stopping")
-        spent = money(self._scheduler, self._clock.now(), self._clock.wall())
-        supervisors = self._supervision.of if running else {}
-        return status_text(self.phase, self._scheduler.vms, supervisors, self._latencies, spent, self._memory)
+    def _make_parts(self) -> GatewayParts:
+        return GatewayParts(
+            config=self._config,
+            deciding=self._deciding,
+            supervision=self._supervision,
+            queries=self._queries,
+            home=self._home,
+            memory=self._memory,
+            rotation=self._rotation,
+            composer=self._composer,
+            clock=self._clock,
+            phase=lambda: self.phase,
+            drain=self._drain,
+        )

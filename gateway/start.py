@@ -12,7 +12,7 @@ from gateway.daemon import Daemon
 from gateway.fleet.ownership import owned_fleet
 from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sinks.base import FencedError
-from gateway.views.api import ApiError
+from gateway.views.http.serving import ApiError
 from gateway.views.logs import begin_logging, in_a_sentence
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError

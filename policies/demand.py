@@ -163,6 +163,10 @@ class Demand:
         ]
         return [self._queries[name] for _, name in sorted(wanting, key=lambda pair: -pair[0])]
 
+    def pinned(self, there: int) -> list[SwitchedQuery]:
+        """Return the queries that are pinned to the cloud and for which no VM exists."""
+        return [] if there else [query for query in self._queries.values() if query.pinned_share]
+
     def cool_down_left_s(self, there: int, at_s: float) -> float:
         """Return how long no VM is started ahead of time, beyond those that exist."""
         return self._cool_down.left_s(there, at_s)
@@ -193,6 +197,8 @@ class Demand:
             at_s: now.
         """
         query, advice = self._queries[name], self.advice[name]
+        if query.pinned_share and not others:
+            return True
         if advice.wanted is None:
             return query.keeps_vm(period_bytes, at_s)
         if query.why_home:

@@ -40,9 +40,16 @@ _POD_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
 
 class ApiConfig(Section):
-    """The address at which the daemon answers ``spillway status`` and monitoring."""
+    """The address of the API, which also answers ``spillway status`` and monitoring.
+
+    Attributes:
+        listen: host and port; only this machine can reach the default.
+        token_file: a file with the token that every action needs. The gateway creates it, and only its user may be
+            able to read it. Default: ``api-token`` in the state_dir.
+    """
 
     listen: Address = "127.0.0.1:8088"
+    token_file: AnyPath | None = None
 
     @property
     def host(self) -> str:

@@ -261,10 +261,7 @@ class DeadLetterFile:
             reached("deadletters.replay.before")
             self._seqs = IntervalSet((max(first, before_seq), last) for first, last in self._seqs if last >= before_seq)
             first, moved = self._next_replay, self.count
-            records = dict(self._last_records)
-            record = records.pop("")
-            earlier = _Earlier(record, self._last_replayed, list(self._seqs), first + moved, records)
-            write_atomically(self._state_path, msgspec.json.encode(earlier))
+            self._write_earlier(first + moved)
             # If the next steps fail, these numbers are skipped.
             self._next_replay = first + moved
             reached("deadletters.replay.noted")
@@ -275,6 +272,36 @@ class DeadLetterFile:
             sync_folder(self._path.parent)
             reached("deadletters.replay.after")
             return moved
+
+    def drop(self, before_seq: int) -> int:
+        """Delete all letters; those of the same records and events are not added again.
+
+        Args:
+            before_seq: events before it are committed and will not fail again.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            OSError: they may have been deleted or not; call it again.
+        """
+        with self._lock:
+            self._mend()
+            if not self.count:
+                return 0
+            self._seqs = IntervalSet((max(first, before_seq), last) for first, last in self._seqs if last >= before_seq)
+            # From here on they are not added again, whether they are deleted or not.
+            self._write_earlier(self._next_replay)
+            self._path.unlink(missing_ok=True)
+            dropped, self._size_bytes, self.count = self.count, 0, 0
+            sync_folder(self._path.parent)
+            return dropped
+
+    def _write_earlier(self, next_replay: int) -> None:
+        records = dict(self._last_records)
+        record = records.pop("")
+        earlier = _Earlier(record, self._last_replayed, list(self._seqs), next_replay, records)
+        write_atomically(self._state_path, msgspec.json.encode(earlier))
 
     @property
     def _state_path(self) -> Path:

@@ -39,6 +39,18 @@ class QueryLetters:
         self.file = DeadLetterFile(path, config.dead_letters.limit_bytes, LetterLog(name, path, tally, clock).added)
         self.bad_rows = BadRows(config.dead_letters.most)
 
+    async def drop(self, before_seq: int) -> int:
+        """Delete the letters; return how many.
+
+        Args:
+            before_seq: everything before it is committed.
+
+        Raises:
+            OSError: the disk fails; call it again.
+        """
+        async with self._replaying:
+            return await run_to_end(lambda: self.file.drop(before_seq))
+
     async def replay(self, source: Callable[[], WithReplays], before_seq: Callable[[], int]) -> int:
         """Feed the letters back into the query as new events, one request at a time; return how many.
 

@@ -118,7 +118,7 @@ class RunningQuery(RefreshedQuery):
         self.tally = Tally()
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
-        self.dead_letters = self._letters.file
+        self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:

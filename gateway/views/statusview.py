@@ -47,7 +47,7 @@ def status_text(
     )
 
 
-def _kept_state(query: RunningQuery) -> dict[str, object] | None:
+def kept_state(query: RunningQuery) -> dict[str, object] | None:
     """Return where the state is; of a divided query for each part, and with its moves in all."""
     if not query.stateful:
         return None
@@ -90,7 +90,7 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "shed_share": query.shed_share,
         "share_to_cloud": query.cloud_share,
         "stays_home": query.stays_home,
-        "kept_state": _kept_state(query),
+        "kept_state": kept_state(query),
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
         "median_latency_s": query.tally.latency.quantile_s(0.5),

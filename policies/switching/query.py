@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from policies.signals import HOME, QuerySlot
 from policies.slot import detached
 from policies.switching.pausing import why_not_pause
+from policies.switching.pinning import Pin
 from policies.switching.sharing import AutoShare, FixedShare, ShareController
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
@@ -64,7 +65,7 @@ class SwitchedQuery:
 
     ``unpaid`` holds the reason if its own budget keeps it home; otherwise empty. ``kept_off`` holds, for each VM on
     which the query cannot run, the reason. A VM that is gone stays in it: the next one is likely to refuse the query
-    too.
+    too. ``pin`` is an operator's, which replaces equation 2 and the ranking.
     """
 
     def __init__(self, settings: QuerySettings, slot_s: float) -> None:
@@ -72,6 +73,7 @@ class SwitchedQuery:
         self._slot_s = slot_s
         self.switchable = settings.switchable
         self.reason = "" if settings.switchable else "it may not be switched"
+        self.pin: Pin | None = None
         self.unpaid = ""
         self.kept_off: dict[str, str] = {}
         self._no_vm_takes_it = ""
@@ -86,11 +88,27 @@ class SwitchedQuery:
         self.sent_bytes = 0
 
     @property
-    def why_home(self) -> str:
-        """Return why this query never goes to the cloud; empty if it may."""
+    def why_never(self) -> str:
+        """Return why this query may not go to the cloud, whatever an operator says; empty if it may."""
         if self.settings.mode == "off":
             return "switching is off"
-        return (self.unpaid or self._no_vm_takes_it) if self.switchable else self.reason
+        return "" if self.switchable else self.reason
+
+    @property
+    def why_home(self) -> str:
+        """Return why this query never goes to the cloud; empty if it may."""
+        if self.why_never:
+            return self.why_never
+        if self.pin is not None and self.pin.share == 0:
+            return self.pin.why
+        return self.unpaid or self._no_vm_takes_it
+
+    @property
+    def pinned_share(self) -> float:
+        """Return the part of its events that goes to VMs because of a pin; 0 without one, or if it may not."""
+        if self.pin is None or self.why_home:
+            return 0.0
+        return 1.0 if self.whole else self.pin.share
 
     @property
     def why_not_moved(self) -> str:
@@ -188,12 +206,12 @@ class SwitchedQuery:
         )
 
     def wants_cloud(self, *, vm_before: bool, vm_ready: bool, switched: bool) -> bool:
-        """Return equation 2.
+        """Return equation 2; False for a pinned query, which the ranking leaves out.
 
         A query with state, or one that was moved whole, also stays in the cloud while home could not carry it. Little
         completes at home then, so the equation would see no latency, move it back and then away again, for ever.
         """
-        if self.why_home:
+        if self.why_home or self.pin is not None:
             return False
         latency_s = self.slot.latency_s
         if phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):

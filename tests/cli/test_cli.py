@@ -36,6 +36,7 @@ queries:
     sink: {{type: file, path: out}}
     qos: {{latency: 2s}}
 """
+TOKEN = "a-token-of-the-test"
 SQL = "SELECT id, length(body) AS n FROM events WHERE id LIKE 'a%'"
 
 
@@ -47,6 +48,10 @@ def written(folder: Path, sql: str = SQL, port: int = 8088) -> Path:
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
     path.write_text(CONFIG.format(sql=sql, port=port))
+    token = folder / "state" / "api-token"
+    token.parent.mkdir(exist_ok=True)
+    token.write_text(TOKEN)
+    token.chmod(0o600)
     return path
 
 
@@ -103,7 +108,8 @@ def api() -> Iterator[int]:
                 "/queries/words/replay-dead-letters": b'{"replayed": 3}',
                 "/certificates/rotate": b'{"renewed": ["home-1", "vm-1-1"], "later": ["vm-2-1"]}',
             }
-            answer = answers.get(self.path) if self.headers["Content-Type"] == "application/json" else None
+            allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
+            answer = answers.get(self.path) if self.headers["Content-Type"] == "application/json" and allowed else None
             self.send_response(200 if answer else 409)
             self.end_headers()
             self.wfile.write(answer or b"on their way already")
@@ -154,6 +160,18 @@ def test_a_replay_that_is_refused_or_has_no_gateway_ends_with_1(tmp_path: Path, 
     nobody = invoke("replay-dead-letters", written(tmp_path, port=1), "words")
     assert nobody.exit_code == 1
     assert "spillway run" in nobody.output
+
+
+@pytest.mark.parametrize(("mode", "says"), [(None, "no gateway has run with this config"), (0o644, "chmod 600")])
+def test_an_action_without_a_usable_token_says_what_to_do(
+    tmp_path: Path, api: int, mode: int | None, says: str
+) -> None:
+    path = written(tmp_path, port=api)
+    token = tmp_path / "state" / "api-token"
+    token.unlink() if mode is None else token.chmod(mode)
+    result = invoke("replay-dead-letters", path, "words")
+    assert result.exit_code == 1
+    assert says in result.output
 
 
 def test_a_replay_of_an_unknown_query_ends_with_2(tmp_path: Path) -> None:

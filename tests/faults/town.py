@@ -24,6 +24,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from gateway.sources.mqtt.session import RECEIVE_MAX
+from gateway.views.http.access import read_token
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.mosquitto import Mosquitto
 from tests.connectors.ports import free_ports
@@ -257,10 +258,11 @@ class TownGateway:
 
     def ask_for_replay(self, query: str, deadline_s: float) -> None:
         """Request a replay of a query's dead letters, again and again until the gateway dies from it."""
+        token = read_token(self.state_dir / "api-token")
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._api_port}/queries/{query}/replay-dead-letters",
             b"{}",
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
         )
         ends = time.monotonic() + deadline_s
         while self.runs and time.monotonic() < ends:

@@ -22,6 +22,8 @@ from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
 from gateway.query.flow.statistics import Tally
 from gateway.query.supervision import home as home_module
+from gateway.steering.acting import Acting
+from gateway.steering.seeing import Seeing
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Cloud
 from infra.link.client import HostLink
@@ -80,6 +82,7 @@ class Query(FakeQuery):
         self.committed_before = self.read_before = 0
         self.isolating_s = 0.0
         self.move_due = self.renewal_due = self.stateful = self.divided = False
+        self.movers = ()
         self.end_slot = lambda: None
 
     @property
@@ -119,6 +122,16 @@ class Query(FakeQuery):
     async def stop(self) -> None:
         self.said.append("stop")
         self.started = False
+
+    async def replay_dead_letters(self) -> int:
+        return 0
+
+    async def drop_dead_letters(self, before_seq: int) -> int:
+        self.said.append(f"drop before {before_seq}")
+        return 3
+
+    def read_on(self) -> None:
+        pass
 
     async def lose_home(self, loss: object = None) -> None:
         self.said.append("lose home")
@@ -173,11 +186,12 @@ class Site:
         dial: Dial = dial,
         cloud: Cloud | None = None,
         ownership: Ownership | None = None,
+        port: int = 0,
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
         self.query = Query(self.said)
-        config = configured(folder, more=more)
+        config = configured(folder, more=more, port=port)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(home_module, "HomeHost", lambda *_: self.home)
             patch.setattr(daemon_module, "RunningQuery", lambda *_, **__: self.query)
@@ -185,6 +199,16 @@ class Site:
             patch.setattr(daemon_module, "make_cloud", lambda *made_of: cloud or self._make_cloud(*made_of))
             patch.setattr(daemon_module, "Actuator", self._make_actuator)
             self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial, ownership=ownership)
+
+    @property
+    def seeing(self) -> Seeing:
+        """What the API shows."""
+        return Seeing(self.daemon.parts)
+
+    @property
+    def acting(self) -> Acting:
+        """What the API can order."""
+        return Acting(self.daemon.parts)
 
     def _make_profiler(self, *made_of: Any) -> Any:
         profiler: Any = Profiler(*made_of)

@@ -44,11 +44,11 @@ async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
 
 async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site) -> None:
     with pytest.raises(RotationRefusedError, match="the gateway is starting: retry when it is running"):
-        await site.daemon.rotate_certificates()
+        await site.acting.rotate_certificates()
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
     with pytest.raises(RotationRefusedError, match="home did not take new certificates: cannot reach home-1"):
-        await site.daemon.rotate_certificates()
+        await site.acting.rotate_certificates()
     site.query.drained = site.query.idle = True
     assert await running == 0
 
@@ -120,12 +120,12 @@ async def test_a_lost_home_host_is_started_again(site: Site) -> None:
 async def test_a_query_that_fails_is_opened_again_on_the_same_host(site: Site, tmp_path: Path) -> None:
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
-    assert site.daemon.trouble_of("words") == ""
+    assert site.seeing.trouble_of("words") == ""
     site.query.fails = SourceError("in.jsonl is damaged")
-    await until(lambda: site.daemon.trouble != "")
-    assert site.daemon.trouble == "query words: failed: in.jsonl is damaged"
-    assert site.daemon.trouble_of("words") == "failed: in.jsonl is damaged"
-    told = json.loads(site.daemon.status())["queries"]["words"]
+    await until(lambda: site.seeing.trouble != "")
+    assert site.seeing.trouble == "query words: failed: in.jsonl is damaged"
+    assert site.seeing.trouble_of("words") == "failed: in.jsonl is damaged"
+    told = json.loads(site.seeing.status())["queries"]["words"]
     assert (told["state"], told["reason"], told["failures"]) == ("failed", "in.jsonl is damaged", 1)
     await until(lambda: site.said.count("start") == 2)
     assert site.said == ["connect", "start", "stop", "start"]
@@ -137,7 +137,7 @@ async def test_the_status_says_what_keeps_a_query_at_home(site: Site) -> None:
     site.query.stays_home = "its results contain text, which is private"
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
-    assert json.loads(site.daemon.status())["queries"]["words"]["stays_home"] == site.query.stays_home
+    assert json.loads(site.seeing.status())["queries"]["words"]["stays_home"] == site.query.stays_home
     site.query.drained = site.query.idle = True
     assert await running == 0
 
@@ -187,7 +187,7 @@ async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> Non
 
 
 async def test_status_before_queries_are_open(site: Site) -> None:
-    status = json.loads(site.daemon.status())
+    status = json.loads(site.seeing.status())
     assert (status["phase"], status["vms"], status["queries"]) == ("starting", {}, {})
     assert status["money"]["usd"] == 0
 

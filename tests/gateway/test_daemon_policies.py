@@ -97,8 +97,8 @@ async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, says: str
 ) -> None:
     async with running(tmp_path, monkeypatch, policy, [1500.0]) as site:
-        await until(lambda: "idle" in json.loads(site.daemon.status())["vms"].values())
-        now = json.loads(site.daemon.why())["words"]
+        await until(lambda: "idle" in json.loads(site.seeing.status())["vms"].values())
+        now = json.loads(site.seeing.why())["words"]
     assert now["wanted"] == 1
     started = [line for line in ledger(tmp_path) for action in line["actions"] if action["what"] == "StartVm"]
     assert len(started) == 1
@@ -118,7 +118,7 @@ async def test_a_planners_models_are_trained_in_another_process_while_slots_go_o
         lines: dict[str, Any] = {}
 
         def is_forecast() -> bool:
-            lines.update(json.loads(site.daemon.why()))
+            lines.update(json.loads(site.seeing.why()))
             return lines.get("words", {}).get("forecast") is not None
 
         await until(is_forecast, what="the forecast of a trained model", deadline_s=TRAINED_WITHIN_S)

@@ -225,3 +225,19 @@ def test_a_move_that_fails_anywhere_loses_no_letter(tmp_path: Path, place: str) 
             assert [found for file in replay.iterdir() for found in kept(file)] == [letter(1), letter(2)]
             moving.add([letter(2)])
             assert moving.count == 0
+
+
+def test_what_was_dropped_is_gone_and_does_not_come_in_again(tmp_path: Path) -> None:
+    path = tmp_path / "dead-letters.jsonl"
+    letters = DeadLetterFile(path)
+    letters.add([letter(1), poison(5)])
+    assert letters.drop(0) == 2
+    assert letters.drop(0) == 0
+    for again in (letters, DeadLetterFile(path)):
+        assert (again.count, path.exists()) == (0, False)
+        again.add([letter(1), poison(5)])
+        assert again.count == 0
+    again.add([letter(2)])
+    assert kept(path) == [letter(2)]
+    assert again.move_out(tmp_path / "replay", 0) == 1
+    assert [path.name for path in (tmp_path / "replay").iterdir()] == ["000000000000-000000000000.jsonl"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -29,6 +30,7 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
+from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, VmStopOrdered
 from tests.policies.policy_data import TERMS, query_settings, scheduler_settings
 
 QUERIES = ("auto", "fixed", "moved", "state")
@@ -47,6 +49,8 @@ class World(RuleBasedStateMachine):
         self.vms: dict[str, str] = {}
         self.started_s: dict[str, float] = {}
         self.stopping = False
+        self.paused_until_s = 0.0
+        self.pins: dict[str, tuple[float, float]] = {}
         self.budget = Budget()
         self.wall_ahead_s = 1.7e9
 
@@ -82,6 +86,7 @@ class World(RuleBasedStateMachine):
         match command:
             case StartVm():
                 assert not self.stopping
+                assert self.now_s >= self.paused_until_s
                 assert command.vm not in self.vms
                 self.vms[command.vm] = "starting"
                 self.started_s[command.vm] = self.now_s
@@ -135,6 +140,7 @@ class World(RuleBasedStateMachine):
             self.tell(SlotEnded, queries=slots, wall_s=self.now_s + self.wall_ahead_s)
             assert len(self.scheduler.last_decisions) == len(QUERIES)
             assert all(decision.verdict for decision in self.scheduler.last_decisions)
+            self.check_pins()
             for name in before:
                 self.check_period(name, length_s)
 
@@ -147,6 +153,39 @@ class World(RuleBasedStateMachine):
             ready = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "READY"]
             began_s = self.started_s[name] + periods_now * 20.0
             assert any(began_s - 12.0 <= at_s < began_s for at_s in kept) or ready[0] > began_s - 2.2
+
+    def check_pins(self) -> None:
+        """A pinned share is that of the route, if a VM is ready and the query may go."""
+        self.pins = {name: pin for name, pin in self.pins.items() if self.now_s < pin[1]}
+        for name, (share, _) in self.pins.items():
+            in_cloud = 1 - self.scheduler.routes[name][0][1]
+            may_go = not self.scheduler.queries[name].why_home and "ready" in self.vms.values()
+            wanted = 1.0 if name == "moved" else share
+            assert in_cloud == (pytest.approx(wanted, abs=1e-3) if share and may_go else 0.0)
+
+    @rule(name=st.sampled_from(QUERIES), share=st.none() | st.sampled_from([0.0, 0.3, 1.0]), for_s=st.floats(1, 60))
+    def pinned(self, name: str, share: float | None, for_s: float) -> None:
+        self.pins.pop(name, None)
+        if share is not None and name != "state":
+            self.pins[name] = share, self.now_s + for_s
+        self.tell(QueryPinned, query=name, share=share, until_s=self.now_s + for_s)
+
+    @rule(for_s=st.floats(0, 40))
+    def paused(self, for_s: float) -> None:
+        if not self.stopping:
+            self.paused_until_s = self.now_s + for_s
+        self.tell(DecisionsPaused, until_s=self.now_s + for_s)
+
+    @rule()
+    def resumed(self) -> None:
+        self.paused_until_s = 0.0
+        self.tell(DecisionsResumed)
+
+    @rule(pick=picks, state=st.sampled_from(["starting", "ready", "draining"]), at_once=st.booleans())
+    def ordered_to_stop(self, pick: int, state: str, at_once: bool) -> None:
+        if name := self.some(state, pick):
+            self.tell(VmStopOrdered, vm=name, at_once=at_once)
+            assert self.vms[name] == ("ending" if at_once or state == "starting" else "draining")
 
     @rule(jump_s=st.sampled_from([-86_400.0, -3600.0, -1.0, 1.0, 3600.0, 86_400.0]))
     def wall_clock_jumps(self, jump_s: float) -> None:

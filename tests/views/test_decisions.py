@@ -177,7 +177,7 @@ async def test_a_decision_is_told_in_sentences(tmp_path: Path) -> None:
         "2400 events/s in 12.5 s, nine times of ten between 2200 and 2600",
         "Rule cpu would want 0 VMs: CPU load 60%.",
         "0 VMs would cost 0.012500 USD.",
-        "1 VMs would cost 0.004000 USD, which was chosen.",
+        "1 VM would cost 0.004000 USD, which was chosen.",
         "Done: StartVm vm-1, because q: planner: 1 VMs, as planned.",
     ):
         assert part in text

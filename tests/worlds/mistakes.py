@@ -363,7 +363,7 @@ MISTAKES = (
     Mistake(
         "a VM is kept although no query wants it",
         VMLIFE,
-        "            if self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)\n",
+        "            if paused or self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)\n",
         "",
         check="periods",
     ),

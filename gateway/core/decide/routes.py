@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policies.signals import HOME, Cause, Command, Event, QueryKeptOff, SetRoute
-from policies.switching.query import ALL_HOME, SwitchedQuery
+from policies.steering import QueryPinned
+from policies.switching.pinning import Pin
+from policies.switching.query import ALL_HOME, Route, SwitchedQuery
 from policies.switching.ranking import Candidate, Ranking
 from policies.switching.sharing import split
 from policies.vms.fleet import Fleet
@@ -55,7 +57,7 @@ class Routes:
         commands: list[Command] = []
         for name, query in self._queries.items():
             # Most queries are at home and stay there.
-            if self._ranking.is_switched(name) or query.route != ALL_HOME:
+            if self._ranking.is_switched(name) or query.route != ALL_HOME or query.pin is not None:
                 commands += self._reroute(query, event)
         self._mark_sending(event)
         return commands
@@ -77,12 +79,36 @@ class Routes:
         self._mark_sending(event)
         return commands
 
+    def pin(self, query: SwitchedQuery, event: QueryPinned) -> list[Command]:
+        """Pin a query, or end its pin; its route changes now."""
+        query.pin = None if event.share is None else Pin(event.share, event.until_s)
+        commands = self._reroute(query, event, "its pin ended" if query.pin is None else query.pin.why)
+        self._mark_sending(event)
+        return commands
+
+    def hold(self, event: Event) -> list[Command]:
+        """Leave all routes as they are, except for pins, lanes that are not ready, and queries that must go home."""
+        commands: list[Command] = []
+        for query in self._queries.values():
+            if query.why_home:
+                commands += self._set_route(query, ALL_HOME, event, query.why_home)
+            elif query.pin is not None:
+                commands += self._reroute(query, event)
+        return [*commands, *self.leave_unready(event, "a VM of its route is no longer ready")]
+
     def _reroute(self, query: SwitchedQuery, event: Event, why: str = "") -> list[Command]:
         """Set a query's present route, because of ``why``; because of its latency if ``why`` is empty."""
         route = ALL_HOME
-        if self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):
+        if query.pin is not None:
+            ready = query.usable(self._fleet.ready)
+            route = split(query.pinned_share, ready, query.slot.rates)
+            why = why or query.pin.why
+        elif self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):
             share = query.controller.update(query.slot, ready, query.share)
             route = split(share, ready, query.slot.rates)
+        return self._set_route(query, route, event, why)
+
+    def _set_route(self, query: SwitchedQuery, route: Route, event: Event, why: str) -> list[Command]:
         if route == query.route:
             return []
         query.route = route

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from gateway.core.decide.routes import Routes
 from gateway.core.decide.starts import Starts
 from gateway.core.decide.verdict import decisions
-from gateway.core.decide.vmlife import VmLife, boot_patience_s
+from gateway.core.decide.vmlife import VmEvent, VmLife, boot_patience_s
 from policies.advice import Site
 from policies.demand import Demand
 from policies.failures.backoff import Backoff
@@ -48,6 +48,8 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
+from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, VmStopOrdered
+from policies.switching.pinning import Pin
 from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
@@ -112,6 +114,7 @@ class Scheduler:
         )
         self._routes = Routes(self._queries, self._fleet, ranking)
         self._stopping = ""
+        self._paused_until_s: float | None = None
         self._decisions: tuple[Decision, ...] = ()
         self._put_into_words: Callable[[], tuple[Decision, ...]] | None = None
 
@@ -136,6 +139,16 @@ class Scheduler:
     def leases(self) -> tuple[VmLease, ...]:
         """Return until when each live VM is paid for, in the order of their start."""
         return tuple(machine.lease for machine in self._fleet.live.values())
+
+    @property
+    def pins(self) -> Mapping[str, Pin]:
+        """Return what an operator has pinned, by query."""
+        return MappingProxyType({name: query.pin for name, query in self._queries.items() if query.pin is not None})
+
+    @property
+    def paused_until_s(self) -> float | None:
+        """Return until when an operator paused all decisions; None if they are not paused."""
+        return self._paused_until_s
 
     @property
     def last_decisions(self) -> tuple[Decision, ...]:
@@ -179,11 +192,13 @@ class Scheduler:
                 self._demand.answered(event.turn, event.answers)
                 fits = [] if self._stopping else self._demand.fits(event.event_id, event.answers)
                 return [*self._judge(event), *fits]
-            case VmReady() | VmFailed() | VmLost() | VmReclaimed() | VmDrained() | VmGone():
+            case VmReady() | VmFailed() | VmLost() | VmReclaimed() | VmDrained() | VmGone() | VmStopOrdered():
                 return self._on_vm(event)
             case VmAdopted():
                 why = self._fleet.adopt(event, self._queries, self._settings.max_vms, self._stopping)
                 return [TerminateVm(vm=event.vm, cause=Cause(event.event_id, why))] if why else []
+            case QueryPinned():
+                return self._routes.pin(self._query(event.query), event)
             case QueryKeptOff():
                 return self._routes.keep_off(self._query(event.query), event)
             case StopAll():
@@ -206,18 +221,25 @@ class Scheduler:
                 self._fleet.ledger.restore(event.state)
             case BudgetFrozen():
                 self._fleet.ledger.frozen = event.why
+            case DecisionsPaused():
+                self._paused_until_s = event.until_s
+            case DecisionsResumed():
+                self._paused_until_s = None
             case DrainAll():
                 self._stopping = self._stopping or "the gateway drains"
             case _:
                 raise ValueError(f"the scheduler does not know events like {event!r}")
 
-    def _on_vm(self, event: VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone) -> list[Command]:
+    def _on_vm(self, event: VmEvent | VmStopOrdered) -> list[Command]:
         machine = self._fleet.live.get(event.vm)
         if machine is None:
             if not self._fleet.knows(event.vm):
                 raise ValueError(f"event {event.event_id} names {event.vm!r}, which was never started")
             return []  # a link's end may be noticed after its VM was terminated
-        why, commands = self._life.on_event(event, machine)
+        if isinstance(event, VmStopOrdered):
+            why, commands = self._life.stop_ordered(event, machine)
+        else:
+            why, commands = self._life.on_event(event, machine)
         return [*self._routes.leave_unready(event, why), *commands]
 
     def _on_slot(self, event: SlotEnded) -> list[Command]:
@@ -238,16 +260,27 @@ class Scheduler:
     def _judge(self, event: SlotEnded | SlotAnswered) -> list[Command]:
         """Make the decisions of a slot: which VMs are kept or started, which queries go to the cloud, what is shed."""
         vm_before = bool(self._fleet.wanted)
+        paused = self._end_what_is_over(event.at_s)
         self._check_who_can_pay(event)
-        ends = self._life.judge(event)
-        refused = self._routes.rank(event, vm_before=vm_before)
-        routes = self._routes.share_out(event)
-        starts, vm_note = self._starts.next(event, self._stopping)
+        ends = self._life.judge(event, paused=paused)
+        refused = {} if paused else self._routes.rank(event, vm_before=vm_before)
+        routes = self._routes.hold(event) if paused else self._routes.share_out(event)
+        never = self._stopping or ("an operator paused all decisions" if paused else "")
+        starts, vm_note = self._starts.next(event, never)
         slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._patience_s)
-        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow)
+        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, paused=paused)
         self._put_into_words = partial(with_vms, self._queries, self._demand, event.at_s, refused=refused)
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]
+
+    def _end_what_is_over(self, at_s: float) -> bool:
+        """End pins and the pause when their time is over; return whether decisions are paused now."""
+        for query in self._queries.values():
+            if query.pin is not None and at_s >= query.pin.until_s:
+                query.pin = None
+        if self._paused_until_s is not None and (at_s >= self._paused_until_s or self._stopping):
+            self._paused_until_s = None
+        return self._paused_until_s is not None
 
     def _compose_decisions(self) -> None:
         """Compose the text of the last decisions before anything changes: they describe the time before."""

@@ -1,8 +1,8 @@
-"""Which VM is launched next, for which query and why: by equation 1 after tau, or ahead of time for a policy."""
+"""Which VM is launched next, for which query and why: by equation 1 after tau, or ahead of it for a policy or a pin."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from policies.demand import Demand
 from policies.failures.backoff import Backoff
@@ -45,11 +45,14 @@ class Starts:
         never = stopping or self._why_never()
         there = len(self._fleet.wanted)
         ahead = [] if never else self._demand.ahead(there)
-        tolerated, note = self._tolerated(event, never or self._why_not_yet(), ahead=bool(ahead))
+        pinned = [] if never else self._demand.pinned(there)
+        tolerated, note = self._tolerated(event, never or self._why_not_yet(), ahead=bool(ahead or pinned))
         if tolerated:
             first = tolerated[0]
             why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
             return self._start(event, self._asking, why)
+        if pinned and (pin := pinned[0].pin) is not None:
+            return self._start_ahead(event, pinned, pin.why)
         if not ahead:
             return [], note
         if (left_s := self._demand.cool_down_left_s(there, event.at_s)) > 0:
@@ -57,10 +60,14 @@ class Starts:
                 [],
                 f"the last launch or termination was less than a billing period ago: {left_s:.0f} s of cool-down left",
             )
-        first = ahead[0]
+        return self._start_ahead(event, ahead, self._demand.advice[ahead[0].settings.name].why)
+
+    def _start_ahead(self, event: Event, payers: Sequence[SwitchedQuery], why: str) -> Started:
+        """Start a VM before equation 1 does, because of ``why`` for the first of the queries."""
+        first = payers[0].settings.name
         if self._fleet.next.state is VmState.ABSENT:
-            self._fleet.step(self._fleet.next, VmInput.AHEAD, event, f"{first.settings.name} wants it ahead of time")
-        return self._start(event, ahead, f"{first.settings.name}: {self._demand.advice[first.settings.name].why}")
+            self._fleet.step(self._fleet.next, VmInput.AHEAD, event, f"{first} wants it ahead of time")
+        return self._start(event, payers, f"{first}: {why}")
 
     @property
     def _asking(self) -> list[SwitchedQuery]:

@@ -21,6 +21,7 @@ def decisions(
     vm_note: str,
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
+    paused: bool = False,
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
     shown_vms = MappingProxyType({name: str(state) for name, state in vms.items()})
@@ -36,6 +37,7 @@ def decisions(
             vms=vms,
             shown_vms=shown_vms,
             slow=slow,
+            paused=paused,
         )
         for name, query in queries.items()
     )
@@ -53,6 +55,7 @@ def _decision(
     vms: Mapping[str, VmState],
     shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
+    paused: bool,
 ) -> Decision:
     """Return the decision about a query, with its reason.
 
@@ -67,13 +70,17 @@ def _decision(
         vms: state of each live VM.
         shown_vms: the same for the record, which nobody may change.
         slow: of VMs that take long to start.
+        paused: whether an operator paused all decisions.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
     if query.why_home:
         verdict = f"stays home: {query.why_home}"
     elif sent:
-        verdict = f"{query.share:.1%} to {', '.join(sent)}"
+        verdict = f"{query.share:.1%} to {', '.join(sent)}" + (f": {query.pin.why}" if query.pin is not None else "")
+    elif query.pin is not None:
+        waits = ", ".join(f"{name} is {state}" for name, state in vms.items()) or vm_note
+        verdict = f"stays home although {query.pin.why}: no VM is ready; {waits}"
     elif refused:
         verdict = f"stays home: {refused}"
     elif latency_s >= switching.send_above_s and query.why_not_moved:
@@ -84,6 +91,8 @@ def _decision(
         verdict = "stays home: no VM is ready"
     if asks:
         verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
+    if paused:
+        verdict += "; an operator paused all decisions"
     return Decision(
         query=query.settings.name,
         at_s=at_s,

@@ -20,6 +20,7 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
+from policies.steering import VmStopOrdered
 from policies.switching.query import SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.vms.fleet import Fleet
@@ -129,6 +130,16 @@ class VmLife:
                 self._unbilled.discard(name)
                 return f"{name} was terminated"
 
+    def stop_ordered(self, event: VmStopOrdered, machine: VmAccount) -> tuple[str, list[Command]]:
+        """Stop a VM because an operator said so; return the reason and the commands; none if it ends already."""
+        why = f"an operator {'stopped' if event.at_once else 'drained'} {machine.name}"
+        commands: list[Command] = []
+        if machine.state in WANTED_STATES:
+            commands = [self._stop(machine, event, why)]
+        if event.at_once and machine.state is VmState.DRAINING:
+            commands = [self._end_overdue(machine, event, why)]
+        return why, commands
+
     def stop_all(self, event: Event, why: str) -> list[Command]:
         """Terminate every VM; return the commands."""
         if self._fleet.next.state is VmState.WAITING:
@@ -138,8 +149,13 @@ class VmLife:
 
     # ----------------------------------------------------------------------------------------- equation 1: how many VMs
 
-    def judge(self, event: Event) -> list[Command]:
-        """Terminate VMs that are overdue, and keep or stop each VM whose billing period ends."""
+    def judge(self, event: Event, *, paused: bool = False) -> list[Command]:
+        """Terminate VMs that are overdue, and keep or stop each VM whose billing period ends.
+
+        Args:
+            event: the slot that ended, or the answer to its questions.
+            paused: keep each VM that the budget allows.
+        """
         commands: list[Command] = []
         for machine in tuple(self._fleet.live.values()):
             waited_s = event.at_s - machine.since_s
@@ -147,7 +163,7 @@ class VmLife:
                 why = f"{machine.name} was not ready after {waited_s:.0f} s"
                 commands.append(self._end_overdue(machine, event, why))
                 self._backoff.failed(event.at_s)
-            elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event)):
+            elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event, paused)):
                 commands.append(self._stop(machine, event, why))
             # Also a VM that was just stopped: it may have become ready so late that no slot is left to drain it.
             if machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
@@ -155,7 +171,7 @@ class VmLife:
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 
-    def _why_stop(self, machine: VmAccount, event: Event) -> str:
+    def _why_stop(self, machine: VmAccount, event: Event, paused: bool) -> str:
         """Return why a VM is terminated; empty if it is kept."""
         movable = (query for query in self._queries.values() if not query.why_home)
         forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._slot_s for q in movable}
@@ -170,8 +186,8 @@ class VmLife:
         others = len(self._fleet.wanted) - 1
         keepers = [
             name
-            for name in self._queries
-            if self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)
+            for name in (machine.payers if paused else self._queries)
+            if paused or self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)
         ]
         if not keepers:
             self._demand.ended(others, event.at_s)

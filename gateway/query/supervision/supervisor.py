@@ -97,6 +97,7 @@ class Supervisor:
         self._profiler = profiler
         self._clock = clock
         self._on_open = on_open
+        self._terms = terms
         self._restarts = Restarts(terms)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -108,6 +109,7 @@ class Supervisor:
         self._overdue = ""
         self._reopened_at: float | None = None
         self._retry_s: float | None = None
+        self._retry_now = asyncio.Event()
         self.state: State = "opening"
         self.reason = ""
         self.since_wall_s: float | None = None
@@ -120,6 +122,18 @@ class Supervisor:
     async def end(self) -> None:
         """Stop supervising; the query stays as it is, perhaps in the middle of an opening."""
         await end_tasks(self._task)
+
+    def restart(self) -> bool:
+        """Open a query that has failed again now; return False if it has not failed."""
+        if self.state == "given up":
+            self._restarts = Restarts(self._terms)
+            self.state = "opening"
+            self.begin()
+            return True
+        if self._retry_s is None:
+            return False
+        self._retry_now.set()
+        return True
 
     # -------------------------------------------------------------------------------------------------- what is asked
 
@@ -330,6 +344,7 @@ class Supervisor:
         # A fenced gateway would fence the other writer in turn.
         pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, cost_s)
         self.state = "given up" if pause_s is None else "failed"
+        self._retry_now.clear()
         self._retry_s = None if pause_s is None else now_s + pause_s
         next_try = "it is not opened again" if pause_s is None else f"it is opened again in {pause_s:.0f} s"
         unexpected = None if isinstance(error, _EXPECTED) else error
@@ -337,12 +352,23 @@ class Supervisor:
         await self._stop_query()
         if self._retry_s is None:
             return False
-        await self._clock.sleep_until(self._retry_s)
+        await self._until_retry(self._retry_s)
         self._retry_s = None
         self.state = "opening"
         if self._at_fault:
             self._home.run_alone(self._name)
         return True
+
+    async def _until_retry(self, retry_s: float) -> None:
+        """Return at that time, or once an operator wants the query to be opened again."""
+        ends = [
+            asyncio.ensure_future(self._clock.sleep_until(retry_s)),
+            asyncio.ensure_future(self._retry_now.wait()),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(*ends)
 
     async def _stop_query(self) -> None:
         try:

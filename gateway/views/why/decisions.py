@@ -92,6 +92,10 @@ class DecisionLog:
         folder: of the ledger.
         file_bytes: a file is closed at this size.
         ledger_bytes: above this total size the oldest file is removed.
+
+    Attributes:
+        last: the last line about each query.
+        news: the queries whose last line was written.
     """
 
     def __init__(self, folder: Path, file_bytes: int = FILE_BYTES, ledger_bytes: int = LEDGER_BYTES) -> None:
@@ -101,6 +105,7 @@ class DecisionLog:
         self._setbacks: deque[str] = deque(maxlen=_BETWEEN_MOST)
         self._writer = LineWriter(folder, "decisions", encode=msgspec.json.encode, limits=(file_bytes, ledger_bytes))
         self.last: dict[str, dict[str, Any]] = {}
+        self.news: tuple[str, ...] = ()
 
     def note_commands(self, commands: Sequence[Command]) -> None:
         """Note commands between two slots, for example after a VM failed; they go into the line of the next slot."""
@@ -116,11 +121,14 @@ class DecisionLog:
         commands, setbacks = [*self._between, *commands], tuple(self._setbacks)
         self._between.clear()
         self._setbacks.clear()
+        news = []
         for decision in decisions:
             line = record(decision, wall_s, commands, setbacks)
             self.last[decision.query] = line
             if self._is_news(decision, line):
                 self._writer.add(line)
+                news.append(decision.query)
+        self.news = tuple(news)
         self._writer.write_soon()
 
     def _is_news(self, decision: Decision, line: dict[str, Any]) -> bool:
@@ -135,6 +143,23 @@ class DecisionLog:
     async def close(self) -> None:
         """Write what waits."""
         await self._writer.close()
+
+
+def decisions_before(folder: Path, query: str | None, wall_s: float, most: int) -> list[dict[str, Any]]:
+    """Return the newest lines before a time, newest first: about one query, or about all.
+
+    Raises:
+        OSError: the ledger cannot be read.
+    """
+    found: list[dict[str, Any]] = []
+    for _, path in sorted(numbered_files(folder), reverse=True):
+        for raw in reversed(path.read_bytes().splitlines()):
+            line = _parsed(raw)
+            if line is not None and line["wall_s"] < wall_s and query in (None, line.get("query")):
+                found.append(line)
+                if len(found) == most:
+                    return found
+    return found
 
 
 def decision_at(folder: Path, query: str, wall_s: float) -> dict[str, Any] | None:

@@ -56,6 +56,11 @@ class LineWriter:
             await self._write()
 
     async def _write(self) -> None:
+        # More may be added meanwhile.
+        while self._waiting:
+            await self._write_waiting()
+
+    async def _write_waiting(self) -> None:
         lines, self._waiting = self._waiting, []
         try:
             await run_to_end(lambda: self._append(lines))

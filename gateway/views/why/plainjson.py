@@ -92,13 +92,13 @@ def _valued(value: Any) -> Any:
 def _classes() -> Mapping[str, Callable[..., Any]]:
     """Return the classes that are written, by name; the planner's need scipy, which takes long to import."""
     from gateway.core.decide.scheduler import SchedulerSettings
-    from policies import advice, signals, slot
+    from policies import advice, signals, slot, steering
     from policies.gaussian import forecaster, kernels, likelihood
     from policies.money import billing, ledger
     from policies.planning import plain, planner, queueing
     from policies.switching import query, switching
 
-    ours = (advice, billing, ledger, plain, planner, query, signals, slot, switching)
+    ours = (advice, billing, ledger, plain, planner, query, signals, slot, steering, switching)
     learned = (forecaster, kernels, likelihood, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings

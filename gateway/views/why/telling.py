@@ -1,10 +1,10 @@
-"""Decisions of the ledger as sentences, for ``spillway why``."""
+"""Decisions of the ledger as sentences, for ``spillway why`` and the API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from gateway.config.words.units import UnitError, duration_s
 
@@ -21,14 +21,10 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
         f"  VMs: {_vms(line['vms'])}. Policy {line['policy']}: {_policy(line)}.",
     ]
     if line["forecast"] is not None:
-        forecast = line["forecast"]
-        said.append(
-            f"  Forecast: {forecast['rate']:.4g} events/s in {forecast['in_s']:.3g} s, nine times of ten between "
-            f"{forecast['low']:.4g} and {forecast['high']:.4g}."
-        )
+        said.append(f"  {_forecast(line['forecast'])}")
     said += [f"  Rule {name} would want {verdict}." for name, verdict in line["rules"].items()]
     said += [
-        f"  {option['vms']} VMs would cost {option['usd']:.6f} USD{_chosen(option, line)}."
+        f"  {_counted(option['vms'])} would cost {option['usd']:.6f} USD{_chosen(option, line)}."
         for option in line["options"]
     ]
     said += [f"  {slow}." for slow in line.get("slow", ())]
@@ -37,6 +33,65 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
     if not line["actions"]:
         said.append(f"  Nothing was done{': ' + line['vm_note'] if line['vm_note'] else ''}.")
     return said
+
+
+class Explained(NamedTuple):
+    """A decision of the ledger, taken apart.
+
+    Attributes:
+        done: what was done and why.
+        why: what was measured and expected, and what the policy wanted.
+        why_not: what else there was, and why it was not done.
+    """
+
+    done: list[str]
+    why: list[str]
+    why_not: list[str]
+
+
+_DONE: Final = {
+    "StartVm": "{} is launched",
+    "DrainVm": "{} is drained",
+    "TerminateVm": "{} is terminated",
+    "SetRoute": "the route of {} changes",
+    "SetShed": "the part of {} that is shed changes",
+}
+
+
+def explained(line: Mapping[str, Any]) -> Explained:
+    """Return the parts of a decision as sentences.
+
+    Args:
+        line: of the ledger of decisions.
+    """
+    done = [
+        f"{_DONE.get(action['what'], action['what'] + ' {}').format(action['of'])}: {action['why']}."
+        for action in line["actions"]
+    ]
+    why = [f"Seen: {_seen(line['seen'])}.", f"VMs: {_vms(line['vms'])}."]
+    why.append(f"Policy {line['policy']}: {_policy(line)}.")
+    if line["forecast"] is not None:
+        why.append(_forecast(line["forecast"]))
+    why += [f"{slow}." for slow in line.get("slow", ())]
+    why += [f"Failed before this VM was ready: {failure}." for failure in line.get("setbacks", ())]
+    why_not = [] if line["actions"] or not line["vm_note"] else [f"No VM is launched or terminated: {line['vm_note']}."]
+    why_not += [f"Rule {name} would want {verdict}." for name, verdict in line["rules"].items()]
+    why_not += [
+        f"{_counted(option['vms'])} would cost {option['usd']:.6f} USD{_chosen(option, line)}."
+        for option in line["options"]
+    ]
+    return Explained(done, why, why_not)
+
+
+def _counted(vms: int) -> str:
+    return "1 VM" if vms == 1 else f"{vms} VMs"
+
+
+def _forecast(forecast: Mapping[str, Any]) -> str:
+    return (
+        f"Forecast: {forecast['rate']:.4g} events/s in {forecast['in_s']:.3g} s, nine times of ten between "
+        f"{forecast['low']:.4g} and {forecast['high']:.4g}."
+    )
 
 
 def _seen(seen: Mapping[str, Any]) -> str:

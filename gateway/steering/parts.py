@@ -1,0 +1,83 @@
+"""The parts of a running gateway that the API sees and steers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.config.models import Config
+from gateway.core.decide.scheduler import Scheduler
+from gateway.deciding import Deciding
+from gateway.hosts.rotation import Rotation
+from gateway.query.flow.memory import MemoryPool
+from gateway.query.running import RunningQuery
+from gateway.query.supervision.home import Home
+from gateway.query.supervision.supervision import Supervision
+from gateway.query.supervision.supervisor import Supervisor
+from gateway.views.http.operations import RefusedNowError, UnknownNameError
+from gateway.views.live.composing import Composer
+from infra.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """The parts.
+
+    Attributes:
+        config: the whole config.
+        deciding: the scheduler and its logs.
+        supervision: the queries' supervisors.
+        queries: by name.
+        home: the private engine hosts.
+        memory: what all queries hold.
+        rotation: renews certificates.
+        composer: has the last slot's measurements.
+        clock: time.
+        phase: returns the phase of the gateway.
+        drain: begins to drain and end the gateway; returns False if that has begun.
+    """
+
+    config: Config
+    deciding: Deciding
+    supervision: Supervision
+    queries: Mapping[str, RunningQuery]
+    home: Home
+    memory: MemoryPool
+    rotation: Rotation
+    composer: Composer
+    clock: Clock
+    phase: Callable[[], str]
+    drain: Callable[[], bool]
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Return the scheduler, for reading."""
+        return self.deciding.scheduler
+
+    @property
+    def ahead_s(self) -> float:
+        """Return by how much seconds since 1970 are ahead of the gateway's clock."""
+        return self.clock.wall() - self.clock.now()
+
+    @property
+    def open(self) -> Mapping[str, Supervisor]:
+        """Return the supervisors of queries that can be described: none before the gateway runs."""
+        return self.supervision.of if self.phase() in ("running", "stopping") else {}
+
+    def check_runs(self) -> None:
+        """Check that the gateway runs.
+
+        Raises:
+            RefusedNowError: it does not.
+        """
+        if self.phase() != "running":
+            raise RefusedNowError(f"the gateway is {self.phase()}: retry when it is running")
+
+    def check_known(self, query: str) -> None:
+        """Check that a query exists.
+
+        Raises:
+            UnknownNameError: it does not.
+        """
+        if query not in self.queries:
+            raise UnknownNameError(f"there is no query {query}; the queries are {', '.join(self.queries)}")
