@@ -16,7 +16,7 @@ from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import ExchangeSettings
 from gateway.core.intervals import IntervalSet
-from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.endpoints import Endpoints
@@ -32,11 +32,10 @@ from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.looking import SourcePlace
 from gateway.query.moving.batchends import needed_after
-from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
-from gateway.query.tables.refresh import TableRefresh, why_no_refresh
+from gateway.query.tables.refreshed import RefreshedQuery
 from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
@@ -56,7 +55,7 @@ _FORGET_COMMITS = 256
 """After so many commits the file of the ends of a divided query's micro-batches is shortened."""
 
 
-class RunningQuery(PlacedQuery):
+class RunningQuery(RefreshedQuery):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
     ``on_run`` is called with (query, run) for each run that was read, if it is set.
@@ -119,7 +118,6 @@ class RunningQuery(PlacedQuery):
         self.tally = Tally()
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
-        self._refresh: TableRefresh | None = None
         self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
 
     def _take(self, run: Run) -> None:
@@ -169,9 +167,7 @@ class RunningQuery(PlacedQuery):
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
         if self.config.refreshed and not only_finish:
-            self._refresh = TableRefresh(self.name, opener, self._clock)
-            looking_on = self._refresh.run(min(self.config.refreshed.values()), self._home_connection)
-            self._tasks.append(asyncio.create_task(looking_on, name=f"refresh tables of {self.name}"))
+            self._tasks.append(self._refresh_tables(opener, min(self.config.refreshed.values())))
         for mover, host in zip(self.movers, self._ats, strict=False):
             mover.place = host.name
             if self.switchable and self.stateful and not only_finish:
@@ -180,8 +176,6 @@ class RunningQuery(PlacedQuery):
     async def _open_all(self, part: KeyPart | None, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         self.plan = openings[0].plan
-        if why := why_no_refresh(self.config.refreshed, stateful=self.stateful):
-            raise QueryRefusedError(f"query {self.name}: {why}")
         schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
@@ -327,24 +321,6 @@ class RunningQuery(PlacedQuery):
         if not self._started or not self._reads_on:
             raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
         return self._source
-
-    def _home_connection(self) -> Connection | None:
-        lane = self.lanes.get(HOME)
-        return None if lane is None else lane.connection
-
-    @property
-    def renewal_due(self) -> bool:
-        """Whether there is new content of its tables, and `renew` is to be called."""
-        return self._started and self._refresh is not None and self._refresh.found is not None
-
-    async def renew(self) -> None:
-        """Stop the query; its next start uses the new content of its tables, at all places."""
-        assert self._refresh is not None
-        assert self._refresh.found is not None
-        found, self._refresh = self._refresh.found, None
-        await self.close_on_hosts()
-        await self.stop()
-        self._opener.tables = found
 
     async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""

@@ -305,6 +305,10 @@ class Mover:
             await self._clock.sleep_until(self._clock.now() + _SOON_S)
         await self.send_rest()
 
+    async def has_all_before(self, seq: int) -> bool:
+        """Whether its checkpoint at home has everything before ``seq``."""
+        return await run_to_end(self._seq_at_home) >= seq
+
     def _seq_at_home(self) -> int:
         start = checkpoints.newest(self._at_home())
         return 0 if start is None else checkpoints.progress_of(start).resume_seq

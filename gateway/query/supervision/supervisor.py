@@ -263,8 +263,11 @@ class Supervisor:
                 await self._leave_trial()
                 return None
             if self.query.renewal_due and not seat.on_trial:
-                _LOG.info("query %s is opened again with the new content of its tables", self._name)
-                await self.query.renew()
+                if await self.query.renew():
+                    _LOG.info("query %s is opened again with the new content of its tables", self._name)
+                else:
+                    late = "its last events did not become final in time. The new content is tried again"
+                    _LOG.warning("query %s is opened again with the old content of its tables: %s", self._name, late)
                 self._profiler.query_closed(self._name)
                 return None
             if self.query.move_due and not seat.on_trial:

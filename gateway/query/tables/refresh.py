@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.shipping import TableVersions
@@ -12,17 +12,6 @@ from infra.clock import Clock
 from infra.link.channel import LinkLost
 
 _LOG = logging.getLogger(__name__)
-
-
-def why_no_refresh(tables: Iterable[str], *, stateful: bool) -> str:
-    """Return why tables cannot be refreshed while the query runs; empty if they can, or if none is to be."""
-    names = ", ".join(tables)
-    if not names or not stateful:
-        return ""
-    return (
-        f"tables: {names}: refresh is not possible, because the query keeps state: a micro-batch that is repeated "
-        "after a failure would meet other rows than before. Remove refresh, and restart the gateway to use new content"
-    )
 
 
 class TableRefresh:

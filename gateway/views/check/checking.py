@@ -29,7 +29,6 @@ from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from gateway.query.opening import definition_of
-from gateway.query.tables.refresh import why_no_refresh
 from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
@@ -96,9 +95,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
                     understood.plan,
                     understood.input_schema,
                     understood.result_schema,
-                    refusal
-                    or why_no_tables_there(spark.master, spec.tables)
-                    or why_no_refresh(query.refreshed, stateful=understood.plan.stateful),
+                    refusal or why_no_tables_there(spark.master, spec.tables),
                     files,
                     tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
                 )
