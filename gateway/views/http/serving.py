@@ -19,6 +19,7 @@ from gateway.views.http.handling import Handler, as_problems, handler_of
 from gateway.views.http.livepage.assets import page_routes
 from gateway.views.http.openapi import describe
 from gateway.views.http.operations import Operation
+from gateway.views.http.probes.probing import Probed, probe_routes
 from gateway.views.http.stream import Streams
 from gateway.views.live.history import History
 from infra.clock import Clock
@@ -71,6 +72,7 @@ class ServedGateway(NamedTuple):
             exist; ReplayRefusedError: not now; OSError: the disk fails.
         operations: the API.
         history: the moments of the last 24 hours.
+        probed: for ``/healthz``, ``/readyz`` and ``/metrics``.
         state_dir: where the token and the audit lines are.
         clock: time.
     """
@@ -80,6 +82,7 @@ class ServedGateway(NamedTuple):
     replay: Callable[[str], Awaitable[int]]
     operations: Sequence[Operation]
     history: History
+    probed: Probed
     state_dir: Path
     clock: Clock
 
@@ -102,6 +105,7 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
     audit, streams = Audit(served.state_dir / "audit", served.clock), Streams(served.history)
     app = web.Application(middlewares=[as_problems], client_max_size=_BODY_BYTES_MOST)
     app.add_routes(page_routes())
+    app.add_routes(probe_routes(served.probed))
     app.add_routes(_older_reads(served.answers))
     app.add_routes(_older_actions(served, token, audit))
     app.add_routes(_api(served.operations, token, audit))
