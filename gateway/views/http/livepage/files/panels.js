@@ -209,11 +209,10 @@ function sentences(title, lines) {
 
 function decisionView(decision) {
   const head = make("p", {}, `${clock(decision.wall_s)} · ${decision.query}: `, make("strong", {}, decision.verdict));
-  const whyNot = decision.why_not.length
-    ? [make("details", {}, make("summary", {}, "Why not otherwise"), make("ul", {}, ...decision.why_not.map((each) => make("li", {}, each))))]
-    : [];
-  const element = make("li", {}, head, ...sentences("Done", decision.done), ...sentences("Why", decision.why), ...whyNot);
-  return { element, update: () => {} };
+  const done = decision.done.length ? [make("ul", {}, ...decision.done.map((each) => make("li", {}, each)))] : [];
+  const more = [...sentences("Why", decision.why), ...sentences("Why not otherwise", decision.why_not)];
+  const details = make("details", {}, make("summary", {}, "Why, and why not otherwise"), ...more);
+  return { element: make("li", {}, head, ...done, details), update: () => {} };
 }
 
 const decisionKey = (decision) => `${decision.wall_s} ${decision.query}`;
