@@ -15,7 +15,6 @@ from tests.gateway import daemon_site
 from tests.support.fleet_doubles import Dialler, MemoryCloud
 from tests.support.waiting import until
 
-PERIOD_S = 4
 RATE_PER_S = 800.0
 
 
@@ -66,10 +65,12 @@ class BurstSite:
 
 
 @asynccontextmanager
-async def running(folder: Path, monkeypatch: pytest.MonkeyPatch, port: int) -> AsyncIterator[BurstSite]:
-    """Run such a daemon; drain it at the end."""
+async def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, port: int, *, period_s: int = 60
+) -> AsyncIterator[BurstSite]:
+    """Run such a daemon, with billing periods of this length; drain it at the end."""
     with monkeypatch.context() as patch:
-        config = daemon_site.CONFIG.replace("period: 60s, minimum: 60s", f"period: {PERIOD_S}s, minimum: {PERIOD_S}s")
+        config = daemon_site.CONFIG.replace("period: 60s, minimum: 60s", f"period: {period_s}s, minimum: {period_s}s")
         switching = "    switching: {{tolerance: 200ms, keep_vm_bytes: 1GB}}\n"
         patch.setattr(daemon_site, "CONFIG", config + switching)
         burst = BurstSite(folder, port)

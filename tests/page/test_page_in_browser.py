@@ -25,7 +25,7 @@ from gateway.views.live import history as history_module
 from gateway.views.live.history import History
 from tests.connectors.ports import free_port
 from tests.gateway.daemon_site import no_texts
-from tests.page.burst_site import PERIOD_S, BurstSite, running
+from tests.page.burst_site import BurstSite, running
 from tests.support.waiting import until
 
 __all__ = ["no_texts"]
@@ -75,8 +75,12 @@ async def burst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield site
 
 
-async def test_a_burst_makes_a_vm_appear_and_go(burst: BurstSite) -> None:
-    async with chromium() as browser, opened(browser, burst.url) as page:
+async def test_a_burst_makes_a_vm_appear_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        running(tmp_path, monkeypatch, free_port(), period_s=4) as burst,
+        chromium() as browser,
+        opened(browser, burst.url) as page,
+    ):
         query = page.locator('[data-query="words"]')
         await expect(query).to_contain_text("400 ms")
         await expect(query).to_contain_text("within the promised 2 s")
@@ -89,7 +93,7 @@ async def test_a_burst_makes_a_vm_appear_and_go(burst: BurstSite) -> None:
 
         burst.latency_s = 5.0
         vm = page.locator('[data-vm="vm-1"]')
-        await expect(vm).to_contain_text(f"of the billing period of {PERIOD_S} s")
+        await expect(vm).to_contain_text("of the billing period of 4 s")
         await expect(query).to_contain_text("above the promised 2 s")
         await expect(query).to_contain_text("completed on vm-1")
         await expect(query.locator(".legend").first).to_contain_text("VM launched")
