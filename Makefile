@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -31,6 +31,9 @@ broker: ## download the Kafka broker for the tests
 mosquitto: ## check for the MQTT broker of the tests, or install it
 	@.ci/mosquitto
 
+browser: ## check for the browser of the tests, or install it
+	@.ci/browser
+
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
@@ -40,7 +43,7 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
-test: setup java broker mosquitto wan ## run all tests, in JOBS processes (2)
+test: setup java broker mosquitto browser wan ## run all tests, in JOBS processes (2)
 	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25 -rs --no-fold-skipped

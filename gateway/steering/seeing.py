@@ -11,6 +11,7 @@ from gateway.views.http.answers import costs_answer, decision_answer, lane_answe
 from gateway.views.http.models import CostsAnswer, DecisionsAnswer, LaneAnswer, QueryAnswer, StatusAnswer, VmAnswer
 from gateway.views.http.operations import RefusedNowError
 from gateway.views.http.orders import DecisionsAsked
+from gateway.views.http.probes.metrics import MeasuredGateway
 from gateway.views.moneyview import money
 from gateway.views.statusview import status_text
 from gateway.views.why.decisions import decisions_before
@@ -35,8 +36,12 @@ class Seeing:
     @property
     def trouble(self) -> str:
         """Return why it does not take or deliver events now although it runs; empty if nothing is wrong."""
-        troubles = [(f"query {name}", why) for name, why in self._parts.supervision.troubles.items()]
-        return "; ".join(f"{who}: {why}" for who, why in [("home", self._parts.home.trouble), *troubles] if why)
+        return "; ".join(f"{who}: {why}" for who, why in self.troubles().items())
+
+    def troubles(self) -> dict[str, str]:
+        """Return why it does not take or deliver events, by what is concerned; empty if nothing is wrong."""
+        found = {f"query {name}": why for name, why in self._parts.supervision.troubles.items()}
+        return {who: why for who, why in {"home": self._parts.home.trouble, **found}.items() if why}
 
     def trouble_of(self, query: str) -> str:
         """Return why one query does not take or deliver events now; empty if nothing is wrong."""
@@ -117,6 +122,19 @@ class Seeing:
     def vms(self) -> list[VmAnswer]:
         """Return the VMs that live."""
         return vm_answers(self._parts.scheduler, self._parts.clock.now(), self._parts.ahead_s)
+
+    def measured(self) -> MeasuredGateway:
+        """Return the figures for metrics."""
+        tallies = {name: supervisor.query.tally for name, supervisor in self._parts.open.items()}
+        return MeasuredGateway(
+            status=self.overview(),
+            queries=self.queries(),
+            lanes=self.lanes(),
+            vms=self.vms(),
+            costs=self.costs(),
+            latencies={name: (tally.latency, tally.delivery) for name, tally in tallies.items()},
+            vm_events=self._parts.composer.vm_events,
+        )
 
     async def decisions(self, asked: DecisionsAsked) -> DecisionsAnswer:
         """Return decisions, the newest first.

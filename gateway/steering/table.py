@@ -25,6 +25,7 @@ from gateway.views.http.models import (
 )
 from gateway.views.http.operations import ApiCall, Operation
 from gateway.views.http.orders import DecisionsAsked, LettersAsked, NoOrder, OrderModel, PauseOrder, PinOrder
+from gateway.views.http.probes.probing import Probed
 from gateway.views.http.serving import ServedGateway
 from gateway.views.live.history import History
 
@@ -43,6 +44,7 @@ def served(parts: GatewayParts, history: History) -> ServedGateway:
         replay=letters.replay_dead_letters,
         operations=(*_seen(seeing), *_letters(letters), *_actions(acting)),
         history=history,
+        probed=Probed(lambda: seeing.phase, seeing.troubles, seeing.measured),
         state_dir=parts.config.gateway.state_dir,
         clock=parts.clock,
     )

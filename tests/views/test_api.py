@@ -13,6 +13,8 @@ from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, read_token
+from gateway.views.http.probes.metrics import MeasuredGateway
+from gateway.views.http.probes.probing import Probed
 from gateway.views.http.serving import ApiError, ServedGateway, serve_api
 from gateway.views.live.history import History
 from infra.clock import SystemClock
@@ -28,6 +30,12 @@ class Answers:
 
     def trouble_of(self, query: str) -> str:
         return {"good": "", "bad": "failed: its function raises"}[query]
+
+    def troubles(self) -> dict[str, str]:
+        return {"query q": self.trouble} if self.trouble else {}
+
+    def measured(self) -> MeasuredGateway:
+        raise AssertionError("nobody asks for metrics here")
 
     def status(self) -> str:
         return json.dumps({"phase": self.phase})
@@ -58,7 +66,14 @@ def serve(tmp_path: Path, api: ApiConfig) -> Serve:
     def served(gateway: Answers) -> AbstractAsyncContextManager[None]:
         history = History(tmp_path / "history", 1.7e9)
         parts = ServedGateway(
-            gateway, gateway.rotate_certificates, gateway.replay_dead_letters, (), history, tmp_path, SystemClock()
+            answers=gateway,
+            rotate=gateway.rotate_certificates,
+            replay=gateway.replay_dead_letters,
+            operations=(),
+            history=history,
+            probed=Probed(lambda: gateway.phase, gateway.troubles, gateway.measured),
+            state_dir=tmp_path,
+            clock=SystemClock(),
         )
         return serve_api(parts, api)
 

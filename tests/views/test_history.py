@@ -69,6 +69,20 @@ async def test_each_moment_is_recalled_once_and_only_of_the_query_that_is_asked_
     await history.close()
 
 
+@pytest.mark.parametrize(("newest_most", "minutes"), [(150, 0), (90, 1), (89, 2), (31, 2)])
+async def test_a_minute_is_shown_as_one_only_if_some_of_it_is_no_longer_kept_one_by_one(
+    tmp_path: Path, newest_most: int, minutes: int
+) -> None:
+    history = filled(tmp_path, 150, newest_most=newest_most)
+    found = await history.recalled(None)
+    assert len(found.minutes) == minutes
+    begins = WALL_S + 60 * minutes
+    assert [json.loads(line)["id"] for line in found.newest] == [
+        int((begins + second) * 1000) for second in range(150 - 60 * minutes)
+    ]
+    await history.close()
+
+
 # -------------------------------------------------------------------------------------------------------------- restart
 
 
@@ -113,6 +127,7 @@ class Client:
         async with self._session.get(self._url, params=params, headers=headers) as answer:
             assert answer.status == 200
             assert answer.content_type == "text/event-stream"
+            assert await answer.content.readuntil(b"\n\n") == b"retry: 1000\n\n"
             while len(found) < most:
                 block = (await answer.content.readuntil(b"\n\n")).decode()
                 if block.startswith(":"):

@@ -1,4 +1,4 @@
-"""The HTTP server of a running gateway: the API, its older paths, and whether it is ready."""
+"""The HTTP server of a running gateway: the live page, the API, its older paths, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, token_path
 from gateway.views.http.audit import Audit
 from gateway.views.http.handling import Handler, as_problems, handler_of
+from gateway.views.http.livepage.assets import page_routes
 from gateway.views.http.openapi import describe
 from gateway.views.http.operations import Operation
+from gateway.views.http.probes.probing import Probed, probe_routes
 from gateway.views.http.stream import Streams
 from gateway.views.live.history import History
 from infra.clock import Clock
@@ -70,6 +72,7 @@ class ServedGateway(NamedTuple):
             exist; ReplayRefusedError: not now; OSError: the disk fails.
         operations: the API.
         history: the moments of the last 24 hours.
+        probed: for ``/healthz``, ``/readyz`` and ``/metrics``.
         state_dir: where the token and the audit lines are.
         clock: time.
     """
@@ -79,13 +82,14 @@ class ServedGateway(NamedTuple):
     replay: Callable[[str], Awaitable[int]]
     operations: Sequence[Operation]
     history: History
+    probed: Probed
     state_dir: Path
     clock: Clock
 
 
 @asynccontextmanager
 async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[None]:
-    """Serve the API while the block lasts.
+    """Serve the live page and the API while the block lasts.
 
     The older paths: ``/status``, ``/why`` (JSON) and ``/ready`` (200 if ready, else 503 and why; ``?query=NAME`` for
     one query alone), ``POST /queries/<name>/replay-dead-letters`` and ``POST /certificates/rotate``. Every POST needs
@@ -100,6 +104,8 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
         raise ApiError(f"gateway.api.token_file: {error}") from error
     audit, streams = Audit(served.state_dir / "audit", served.clock), Streams(served.history)
     app = web.Application(middlewares=[as_problems], client_max_size=_BODY_BYTES_MOST)
+    app.add_routes(page_routes())
+    app.add_routes(probe_routes(served.probed))
     app.add_routes(_older_reads(served.answers))
     app.add_routes(_older_actions(served, token, audit))
     app.add_routes(_api(served.operations, token, audit))

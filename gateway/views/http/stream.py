@@ -20,6 +20,10 @@ QUIET_S: Final = 15.0
 """Something is sent at least this often, so that both sides notice a lost connection."""
 
 
+RETRY_MS: Final = 1000
+"""A browser that has lost its stream connects again after so long."""
+
+
 class Streams:
     """Serves the moments of a history.
 
@@ -66,6 +70,7 @@ class Streams:
         try:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             await response.prepare(request)
+            await response.write(b"retry: %d\n\n" % RETRY_MS)
             await self._send(response, last_id)
             return response
         finally:

@@ -66,6 +66,7 @@ class Composer:
 
     Attributes:
         slots: the last slot's measurements by query.
+        vm_events: how often something has happened to a VM, by its word.
     """
 
     def __init__(self, scheduler: Scheduler, supervisors: Mapping[str, Supervisor]) -> None:
@@ -77,6 +78,7 @@ class Composer:
         self._before: dict[str, tuple[_Sum, _Sum]] = {}
         self._shown: dict[str, tuple[str, int]] = {}
         self.slots: Mapping[str, QuerySlot] = {}
+        self.vm_events = dict.fromkeys((*_OF_COMMANDS.values(), *_OF_EVENTS.values()), 0)
 
     def begin(self, at_s: float) -> None:
         """Note when the first slot begins, on the gateway's clock."""
@@ -87,10 +89,13 @@ class Composer:
         mark = _mark_of(event, wall_s)
         if mark is not None:
             self._marks.append(mark)
+        if word := _OF_EVENTS.get(type(event)):
+            self.vm_events[word] += 1
         for command in commands:
             word = _OF_COMMANDS.get(type(command))
             if word is not None and isinstance(command, StartVm | DrainVm | TerminateVm):
                 self._marks.append(Mark(wall_s, word, command.vm, command.cause.why))
+                self.vm_events[word] += 1
 
     def moment(
         self,

@@ -141,10 +141,10 @@ class History:
     async def recalled(self, query: str | None) -> Recalled:
         """Return what is known of one query, or of all. Each moment is in it once."""
         last_id = self._last_id
-        begins = self._newest.lines[0][0] if self._newest.lines else last_id + 1
-        ends = [moment_id for moment_id, _ in self._minutes.lines]
-        # The minute in which the newest ones begin is shown as a whole.
-        until = next((moment_id for moment_id in ends if moment_id >= begins), ends[-1] if ends else 0)
+        ends, forgotten_id = [moment_id for moment_id, _ in self._minutes.lines], self._newest.forgotten_id
+        # A minute is shown as a whole if any of its moments is no longer kept one by one.
+        whole = [moment_id for moment_id in ends if moment_id >= forgotten_id] or ends
+        until = whole[0] if whole and forgotten_id else 0
         minutes = [line for moment_id, line in self._minutes.lines if moment_id <= until]
         newest = [line for moment_id, line in self._newest.lines if moment_id > until]
         # There may be many megabytes.
