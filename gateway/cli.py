@@ -10,20 +10,16 @@ import json
 import os
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
+from typing import Annotated, Final, Literal
 
 import typer
 
+from gateway.commands import steering, watching
+from gateway.commands.common import ANSWER_WITHIN_S, BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
-
-if TYPE_CHECKING:
-    from gateway.config import Config
 
 # Models are small matrices: more BLAS threads would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-FAILED: Final = 1
-BAD_INPUT: Final = 2
-_STATUS_WITHIN_S: Final = 5.0
 _REPLAY_WITHIN_S: Final = 60.0
 _ROTATE_WITHIN_S: Final = 300.0
 
@@ -42,8 +38,6 @@ main.add_typer(lab, name="lab")
 certificates = typer.Typer(help="Renew the certificates of the gateway and its engine hosts.", no_args_is_help=True)
 main.add_typer(certificates, name="certificates")
 
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
-
 
 @main.command(epilog="Example: spillway run examples/email.yaml --until-drained --report build/report.json")
 def run(
@@ -61,12 +55,12 @@ def run(
 ) -> None:
     """Run the gateway. On SIGTERM or Ctrl-C it drains, terminates every VM, and exits."""
     with loading():
-        loaded = _loaded(config)
+        found = loaded(config)
         if record is not None and record.exists():
-            _fail(f"{record} exists already: choose another file name for the trace", BAD_INPUT)
+            fail(f"{record} exists already: choose another file name for the trace", BAD_INPUT)
         from gateway import start
 
-    code = start.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
+    code = start.run(found, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
     raise typer.Exit(code)
 
 
@@ -89,11 +83,8 @@ def schema() -> None:
     typer.echo(json.dumps(Config.model_json_schema(), indent=2))
 
 
-@main.command(epilog="Example: spillway status examples/email.yaml")
-def status(config: ConfigPath) -> None:
-    """Print the status of the running gateway as JSON."""
-    said = _asked(_loaded(config), "/status", _STATUS_WITHIN_S)
-    typer.echo(json.dumps(said, indent=2))
+watching.register(main)
+steering.register(main)
 
 
 @main.command(
@@ -117,22 +108,22 @@ def why(
     try:
         if replay is not None:
             if (config, query, at) != (None, None, None):
-                _fail("--replay takes only its file: the log contains the settings", BAD_INPUT)
+                fail("--replay takes only its file: the log contains the settings", BAD_INPUT)
             said, same = whyview.replayed(replay)
             typer.echo(said)
             raise typer.Exit(0 if same else FAILED)
         if config is None:
-            _fail("give a config, as in: spillway why examples/email.yaml; or an event log: --replay FILE", BAD_INPUT)
-        loaded = _loaded(config)
-        if query is not None and query not in loaded.queries:
-            _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
-        names = list(loaded.queries) if query is None else [query]
+            fail("give a config, as in: spillway why examples/email.yaml; or an event log: --replay FILE", BAD_INPUT)
+        found = loaded(config)
+        if query is not None and query not in found.queries:
+            fail(f'{config} has no query "{query}"; its queries are {", ".join(found.queries)}', BAD_INPUT)
+        names = list(found.queries) if query is None else [query]
         if at is None:
-            lines = _asked(loaded, "/why", _STATUS_WITHIN_S)
+            lines = asked(found, "/why", ANSWER_WITHIN_S)
         else:
-            lines = whyview.decided(loaded.gateway.state_dir, names, at)
+            lines = whyview.decided(found.gateway.state_dir, names, at)
     except whyview.WhyError as error:
-        _fail(str(error), BAD_INPUT)
+        fail(str(error), BAD_INPUT)
     typer.echo("\n".join(whyview.told(names, lines, at)))
 
 
@@ -141,11 +132,8 @@ def replay_dead_letters(
     config: ConfigPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
 ) -> None:
     """Feed the dead letters of a query back into it as new events. Rows that fail again become dead letters again."""
-    loaded = _loaded(config)
-    if query not in loaded.queries:
-        _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
     path = f"/queries/{urllib.parse.quote(query, safe='')}/replay-dead-letters"
-    said = _asked(loaded, path, _REPLAY_WITHIN_S, post=True)
+    said = asked(with_query(config, query), path, _REPLAY_WITHIN_S, {})
     typer.echo(f"{query}: {said['replayed']} dead letters are being replayed")
 
 
@@ -164,7 +152,7 @@ def demo(
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
-        _fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
+        fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
     if wan is None:
         from gateway.demo.run import main as play
 
@@ -176,7 +164,7 @@ def demo(
     try:
         parse_wan(wan)
     except WanTextError as error:
-        _fail(str(error), BAD_INPUT)
+        fail(str(error), BAD_INPUT)
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
 
@@ -216,7 +204,7 @@ def simulate(
     ] = None,
 ) -> None:
     """Simulate a config in virtual time. Compare latency and cost with home alone, or between policies."""
-    loaded = _loaded(config)
+    found = loaded(config)
     from gateway.simulate import command
 
     policies = [name.strip() for name in policy.split(",") if name.strip()]
@@ -225,11 +213,11 @@ def simulate(
         stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
     )  # fmt: skip
     try:
-        command.simulate(loaded, asked)
+        command.simulate(found, asked)
     except command.BadInputError as error:
-        _fail(str(error), BAD_INPUT)
+        fail(str(error), BAD_INPUT)
     except command.FailedError as error:
-        _fail(str(error), FAILED)
+        fail(str(error), FAILED)
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")
@@ -241,22 +229,22 @@ def profile(
     ] = None,
 ) -> None:
     """Measure on real Spark how long the micro-batches of a query take, for simulate --parameters."""
-    loaded = _loaded(config)
+    found = loaded(config)
     from engines.spark.session import SessionError
     from gateway.simulate.calibration import write_calibration
     from gateway.simulate.measuring import ProfileError
     from gateway.simulate.measuring import profile as measure
 
     for name in query or ():
-        if name not in loaded.queries:
-            _fail(f'{config} has no query "{name}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+        if name not in found.queries:
+            fail(f'{config} has no query "{name}"; its queries are {", ".join(found.queries)}', BAD_INPUT)
     try:
-        measured = measure(loaded, query or list(loaded.queries), lambda text: typer.echo(text, err=True))
+        measured = measure(found, query or list(found.queries), lambda text: typer.echo(text, err=True))
         write_calibration(measured, out)
     except (SessionError, ProfileError) as error:
-        _fail(str(error), FAILED)
+        fail(str(error), FAILED)
     except OSError as error:
-        _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
+        fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
     for name, one in measured.queries.items():
         typer.echo(
             f"{name}: a micro-batch takes {one.batch_s * 1e3:.1f} ms (± {one.batch_error_s * 1e3:.1f}), "
@@ -278,9 +266,9 @@ def prepare() -> None:
         try:
             write_archive()
         except (SessionError, RefusedError) as error:
-            _fail(str(error), FAILED)
+            fail(str(error), FAILED)
         except OSError as error:
-            _fail(f"{error.filename or archive()}: {error.strerror or error}", FAILED)
+            fail(f"{error.filename or archive()}: {error.strerror or error}", FAILED)
     typer.echo(f"{archive()}; Spark starts with it from now on; you can delete it at any time")
 
 
@@ -295,9 +283,9 @@ def mail(
 ) -> None:
     """Write mail as JSON lines, the input for examples/email.yaml."""
     if not out.name.endswith((".jsonl", ".jsonl.gz")):
-        _fail(f"{out}: give a name that ends with .jsonl or .jsonl.gz", BAD_INPUT)
+        fail(f"{out}: give a name that ends with .jsonl or .jsonl.gz", BAD_INPUT)
     if source is not None and not source.exists():
-        _fail(f"{source} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
+        fail(f"{source} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
     from engines.email.mailbox import MailReport
     from gateway.demo.mailfile import chosen_mail, write_mail
 
@@ -306,11 +294,11 @@ def mail(
         out.parent.mkdir(parents=True, exist_ok=True)
         written = write_mail(chosen_mail(source, count, seed, report), out)
     except OSError as error:
-        _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
+        fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
     first = f"; the first of {report.malformed} that could not be read: {report.reasons[0]}" if report.reasons else ""
     if not written:
         out.unlink()
-        _fail(f"{source}: no mail in it could be read{first}", FAILED)
+        fail(f"{source}: no mail in it could be read{first}", FAILED)
     typer.echo(f"{out}: {written} mails{first}")
 
 
@@ -320,16 +308,16 @@ def image(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write to.")] = Path("build/image"),
 ) -> None:
     """Write the files for building a cloud image: this Spillway, the config's own code, and the script."""
-    loaded = _loaded(config)
+    found = loaded(config)
     from gateway.fleet.image import write_image_files
     from infra.clouds.bundle import BundleError
 
     try:
-        script = write_image_files(loaded, out)
+        script = write_image_files(found, out)
     except BundleError as error:
-        _fail(str(error), FAILED)
+        fail(str(error), FAILED)
     except OSError as error:
-        _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
+        fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
     typer.echo(f"{script}: run it as root on the VM from which you take the image, together with the files beside it")
 
 
@@ -359,30 +347,6 @@ def lab_up(
 @certificates.command("rotate", epilog="Example: spillway certificates rotate examples/email.yaml")
 def certificates_rotate(config: ConfigPath) -> None:
     """Issue new keys for the running gateway and its engine hosts. The old certificates are refused from then on."""
-    said = _asked(_loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, post=True)
+    said = asked(loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, {})
     later = f"; still to be refused by {', '.join(said['later'])}" if said["later"] else ""
     typer.echo(f"the gateway and {len(said['renewed'])} engine hosts have new certificates{later}")
-
-
-def _asked(loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
-    """Return what the running gateway of a config answers, decoded."""
-    from gateway.views.http.asking import AskError, ask
-
-    try:
-        return ask(loaded, path, within_s, post=post)
-    except AskError as error:
-        _fail(str(error), FAILED)
-
-
-def _loaded(path: Path) -> Config:
-    from gateway.config import ConfigError, load
-
-    try:
-        return load(path)
-    except ConfigError as error:
-        _fail(str(error), BAD_INPUT)
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    typer.echo(text, err=True)
-    raise typer.Exit(code)

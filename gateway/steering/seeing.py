@@ -67,6 +67,7 @@ class Seeing:
             ready=self.phase == "running" and not trouble,
             trouble=trouble,
             version=version("spillway"),
+            state_dir=str(self._parts.config.gateway.state_dir),
             at=utc(self._parts.clock.wall()),
             slot_s=self._parts.config.gateway.slot_s,
             paused=until_s is not None,

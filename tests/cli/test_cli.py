@@ -127,7 +127,7 @@ def api() -> Iterator[int]:
 
 
 def test_status_prints_what_the_gateway_says(tmp_path: Path, api: int) -> None:
-    result = invoke("status", written(tmp_path, port=api))
+    result = invoke("status", written(tmp_path, port=api), "--json")
     assert result.exit_code == 0
     assert json.loads(result.output) == {"queries": {"words": {"open_runs": 3}}}
 

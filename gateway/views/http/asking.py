@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.views.http.access import TokenError, read_token, token_path
@@ -17,25 +18,24 @@ class AskError(Exception):
     """There is no answer, or the gateway refused; the message says why."""
 
 
-def ask(config: Config, path: str, within_s: float, *, post: bool = False) -> Any:
+def ask(config: Config, path: str, within_s: float, order: Mapping[str, Any] | None = None) -> Any:
     """Return what the running gateway answers, decoded.
 
     Args:
         config: the gateway's.
         path: of the API.
         within_s: how long to wait.
-        post: whether it is an action, which needs the token.
+        order: of an action, which needs the token; None: something is only looked at.
 
     Raises:
         AskError: no gateway answers, or it refuses.
     """
     listen = config.gateway.api.listen
     headers = {"Content-Type": "application/json"}
-    if post:
+    if order is not None:
         headers["Authorization"] = f"Bearer {_token(config)}"
-    request = urllib.request.Request(
-        f"http://{listen}{path}", method="POST" if post else "GET", headers=headers, data=b"{}" if post else None
-    )
+    data = None if order is None else json.dumps(order).encode()
+    request = urllib.request.Request(f"http://{listen}{path}", headers=headers, data=data)
     start = f"start it with: spillway run {config.file or 'CONFIG'}"
     try:
         with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310 -- http, as it says

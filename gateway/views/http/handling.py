@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from gateway.views.http.access import ApiToken
 from gateway.views.http.audit import Audit
@@ -106,8 +107,12 @@ def _checked(model: type[BaseModel], given: Any) -> BaseModel:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
-        raise _RefusalError(422, said) from error
+        raise _RefusalError(422, "; ".join(map(_text_of, error.errors()))) from error
+
+
+def _text_of(detail: ErrorDetails) -> str:
+    where, what = ".".join(map(str, detail["loc"])) or "body", detail.get("ctx", {}).get("error", detail["msg"])
+    return f"{where}: {what}"
 
 
 @web.middleware

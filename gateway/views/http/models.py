@@ -32,6 +32,7 @@ class StatusAnswer(AnswerModel):
     ready: bool = Field(description="Whether it takes and delivers events.")
     trouble: str = Field(description="Why it does not, although it runs; else empty.")
     version: str
+    state_dir: str = Field(description="Tells gateways of one machine apart.")
     at: str = Field(description="Now (UTC).")
     slot_s: float = Field(description="Time step of all decisions.")
     paused: bool = Field(description="Whether an operator paused all decisions.")

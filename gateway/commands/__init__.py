@@ -1,0 +1,1 @@
+"""Commands that speak with a running gateway."""

@@ -1,0 +1,93 @@
+"""``spillway status`` and ``spillway top``: what the gateway does now, for people at a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gateway.commands.common import ANSWER_WITHIN_S, FAILED, V1, ConfigPath, asked, fail, loaded
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gateway.config import Config
+
+_EACH_S: Final = 1.0
+_RECENT: Final = 8
+
+
+def register(main: typer.Typer) -> None:
+    """Add the commands."""
+    main.command(epilog="Example: spillway status examples/email.yaml")(status)
+    main.command(epilog="Example: spillway top examples/email.yaml")(top)
+
+
+def status(
+    config: ConfigPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all that is known, as JSON.")] = False,
+) -> None:
+    """Show queries, VMs and money of the running gateway."""
+    found = loaded(config)
+    if as_json:
+        typer.echo(json.dumps(asked(found, "/status"), indent=2))
+        return
+    from rich.console import Console
+
+    from gateway.views.http.asking import AskError
+    from gateway.views.terminal import overview
+
+    try:
+        Console().print(overview(_looked_at(found)))
+    except AskError as error:
+        fail(str(error), FAILED)
+
+
+def top(config: ConfigPath) -> None:
+    """Show queries, VMs, money and the last decisions, anew each second. End it with Ctrl-C."""
+    from rich.console import Console
+
+    from gateway.views.http.asking import AskError
+
+    found, console = loaded(config), Console()
+    if not console.is_terminal:
+        fail("spillway top needs a terminal; for programs there is: spillway status --json", FAILED)
+    try:
+        asyncio.run(_watch(found, console))
+    except KeyboardInterrupt:
+        return
+    except AskError as error:  # said after the screen is as it was before
+        fail(str(error), FAILED)
+
+
+async def _watch(config: Config, console: Console) -> None:
+    from rich.live import Live
+
+    from gateway.views.terminal import overview
+    from infra.clock import SystemClock
+
+    clock = SystemClock()
+    with Live(overview(_looked_at(config, _RECENT)), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            await clock.sleep_until(clock.now() + _EACH_S)
+            live.update(overview(_looked_at(config, _RECENT)), refresh=True)
+
+
+def _looked_at(config: Config, decisions: int = 0) -> dict[str, Any]:
+    """Return answers of the API, by what they are about.
+
+    Raises:
+        AskError: no gateway answers, or one with another ``state_dir``.
+    """
+    from gateway.views.http.asking import AskError, ask
+
+    answers = {name: ask(config, f"{V1}/{name}", ANSWER_WITHIN_S) for name in ("status", "queries", "vms", "costs")}
+    there, ours = answers["status"]["state_dir"], str(config.gateway.state_dir)
+    if there != ours:
+        listen = config.gateway.api.listen
+        raise AskError(f"the gateway at {listen} is another one: its state_dir is {there}, not {ours}")
+    if decisions:
+        answers["decisions"] = ask(config, f"{V1}/decisions?limit={decisions}", ANSWER_WITHIN_S)
+    return answers
