@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from planning.document import put
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "state.md"
-SECTIONS = ("balancing", "workloads", "moving", "together", "pauses", "corpus")
+SECTIONS = ("balancing", "workloads", "moving", "together", "pauses", "hotkey", "corpus")
 
 
 def main() -> None:
