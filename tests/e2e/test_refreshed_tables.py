@@ -51,20 +51,20 @@ def counting(folder: Path) -> dict[str, Any]:
     counted = query(folder, switching={"mode": "off"}, output={"mode": "update", "key": ["product", "price"]})
     joined = "events JOIN prices USING (product)"
     counted["sql"] = f"SELECT product, price, count(*) AS n FROM {joined} GROUP BY product, price"
-    counted["sink"] = {"type": "file", "path": str(folder / "out" / "counted")}
+    counted["sink"] = {"type": "file", "path": str(folder / "out" / "product-counts")}
     return counted
 
 
 def uses(gateway: Gateway, version: str) -> bool:
-    return all(str(gateway.rows(name)[-1]["price"]) == version for name in ("priced", "counted"))
+    return all(str(gateway.rows(name)[-1]["price"]) == version for name in ("priced", "product-counts"))
 
 
 def test_each_version_is_used_once_it_is_there_and_a_bad_one_never(tmp_path: Path, state_dir: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "product": n % 5}) + "\n" for n in range(EVENTS)))
     put(tmp_path / "prices.csv", prices("first"))
-    gateway = Gateway(tmp_path, state_dir, {"priced": query(tmp_path), "counted": counting(tmp_path)})
+    gateway = Gateway(tmp_path, state_dir, {"priced": query(tmp_path), "product-counts": counting(tmp_path)})
     gateway.start()
-    until(lambda: bool(gateway.rows("priced") and gateway.rows("counted")), "the first results")
+    until(lambda: bool(gateway.rows("priced") and gateway.rows("product-counts")), "the first results")
     put(tmp_path / "prices.csv", "0,second\nno number,second\n")
     until(lambda: gateway.log.read_text().count(REFUSED) == 2, "the bad content is refused")
     for version in VERSIONS[1:]:
@@ -86,7 +86,7 @@ def test_each_version_is_used_once_it_is_there_and_a_bad_one_never(tmp_path: Pat
 def check_counts(gateway: Gateway) -> None:
     """Look that each event was counted once, with the version that was used from some event on."""
     counts: dict[tuple[int, str], int] = {}
-    for row in gateway.rows("counted"):
+    for row in gateway.rows("product-counts"):
         counts[row["product"], row["price"]] = row["n"]
     began = 0
     for version in VERSIONS:
@@ -94,8 +94,8 @@ def check_counts(gateway: Gateway) -> None:
         expected = Counter((n % 5, version) for n in range(began, ended))
         assert {key: n for key, n in counts.items() if key[1] == version} == expected
         began = ended
-    assert began == gateway.parts("counted")[-1].last_seq + 1
-    prices = [row["price"] for row in gateway.rows("counted")]
+    assert began == gateway.parts("product-counts")[-1].last_seq + 1
+    prices = [row["price"] for row in gateway.rows("product-counts")]
     assert tuple(version for version, _ in groupby(prices)) == VERSIONS
 
 
