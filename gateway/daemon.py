@@ -129,7 +129,7 @@ class Daemon:
                     return 0
                 self.phase = "running"
                 self._composer.begin(self._clock.now())
-                _LOG.info("ready: the live page and the API are at http://%s/", self._config.gateway.api.listen)
+                _LOG.info("ready: the live page and the API are at %s/", self._config.gateway.api.url)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
                 self.phase = "stopping"

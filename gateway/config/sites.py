@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 from engines.spark.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import BillingConfig, BudgetConfig, billing_findings, billing_terms, size_prices
 from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
+from gateway.config.connectors.security import ServerTlsConfig
 from gateway.config.rented import Name, Provider, RentedConfig, rented_findings
 from gateway.config.words.fields import (
     Address,
@@ -46,10 +48,34 @@ class ApiConfig(Section):
         listen: host and port; only this machine can reach the default.
         token_file: a file with the token that every action needs. The gateway creates it, and only its user may be
             able to read it. Default: ``api-token`` in the state_dir.
+        tls: the certificate and key of the API; without it, others can read the token on its way.
+        insecure: allows an address that other machines can reach without ``tls``, where the network is trusted.
     """
 
     listen: Address = "127.0.0.1:8088"
     token_file: AnyPath | None = None
+    tls: ServerTlsConfig | None = None
+    insecure: bool = False
+
+    @model_validator(mode="after")
+    def _nobody_reads_the_token(self) -> Self:
+        if self.tls is not None and self.insecure:
+            refuse(
+                [Finding(key=("insecure",), what="allows an API without TLS, but there is a tls section; remove it")]
+            )
+        if self.tls is None and not self.insecure and not _is_loopback(self.host):
+            what = (
+                f"other machines can reach {self.listen}, and without TLS others can read the token on its way; add "
+                "tls: {certificate: FILE, key: FILE}, or listen on 127.0.0.1, or write insecure: true if the network "
+                "is trusted"
+            )
+            refuse([Finding(key=("listen",), what=what)])
+        return self
+
+    @property
+    def url(self) -> str:
+        """Return where the API is, without a slash at the end."""
+        return f"{'http' if self.tls is None else 'https'}://{self.listen}"
 
     @property
     def host(self) -> str:
@@ -60,6 +86,13 @@ class ApiConfig(Section):
     def port(self) -> int:
         """Return the port part; 0 lets the system choose."""
         return int(self.listen.rpartition(":")[2])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class GatewayConfig(Section):

@@ -23,6 +23,7 @@ def test_gateway_defaults(config: Config, tmp_path: Path) -> None:
     assert config.gateway.orphan_after_s == 60.0
     assert (config.gateway.api.host, config.gateway.api.port) == ("127.0.0.1", 8088)
     assert config.gateway.api.token_file is None
+    assert (config.gateway.api.tls, config.gateway.api.insecure) == (None, False)
 
 
 def test_private_and_cloud_defaults(config: Config) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 from compose_spec import PyCompose
 
 from gateway.config import load
+from tests.connectors.http_data import server_certificate
 from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions, versions
 
 OURS = f"spillway:{versions()['SPILLWAY_VERSION']}"
@@ -215,6 +217,33 @@ def test_the_health_check_says_what_is_wrong(server: int, url: str, code: int, s
     command = [sys.executable, "-I", str(DOCKER / "healthy.py")]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, says in done.stdout, done.stderr) == (code, True, ""), done.stdout
+
+
+def test_the_health_check_accepts_one_certificate_only(tmp_path: Path) -> None:
+    certificate, key = server_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other, _ = server_certificate(tmp_path / "other")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            for path, code, says in (
+                (str(certificate), 0, "the disk is full"),
+                (str(other), 1, "CERTIFICATE_VERIFY_FAILED"),
+                (str(key), 1, "has no certificate in PEM"),
+                ("", 1, "https needs SPILLWAY_CERTIFICATE"),
+            ):
+                environ = {"SPILLWAY_CERTIFICATE": path}
+                url = f"https://127.0.0.1:{server.server_port}/well"
+                command = [sys.executable, "-I", str(DOCKER / "healthy.py"), url]
+                done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+                assert (done.returncode, says in done.stdout) == (code, True), done.stdout + done.stderr
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def engine(folder: Path, name: str, *, works: bool) -> None:

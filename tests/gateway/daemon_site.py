@@ -35,7 +35,7 @@ CONFIG = """\
 gateway:
   state_dir: {state}
   slot: 100ms
-  api: {{listen: "127.0.0.1:{port}"}}
+  api: {{listen: "127.0.0.1:{port}"{api}}}
 cloud:
   provider: process
   max_vms: 1
@@ -52,10 +52,10 @@ queries:
 """
 
 
-def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "") -> Config:
+def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "", api: str = "") -> Config:
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(state=state, port=port) + more)
+    path.write_text(CONFIG.format(state=state, port=port, api=api) + more)
     return load(path)
 
 
@@ -187,11 +187,12 @@ class Site:
         cloud: Cloud | None = None,
         ownership: Ownership | None = None,
         port: int = 0,
+        api: str = "",
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
         self.query = Query(self.said)
-        config = configured(folder, more=more, port=port)
+        config = configured(folder, more=more, port=port, api=api)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(home_module, "HomeHost", lambda *_: self.home)
             patch.setattr(daemon_module, "RunningQuery", lambda *_, **__: self.query)

@@ -9,31 +9,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
-from gateway.cli import main
 from gateway.views.terminal import overview, size
 from tests.connectors.ports import free_port
 from tests.gateway.daemon_site import Site, no_texts
+from tests.gateway.terminal import Terminal
 from tests.support.waiting import until
 
 __all__ = ["no_texts"]
-
-
-class Terminal:
-    """Runs commands for a daemon's config."""
-
-    def __init__(self, folder: Path) -> None:
-        self.config = folder / "config.yaml"
-
-    async def said(self, command: str, *arguments: str, config: Path | None = None) -> Result:
-        words = [command, str(config or self.config), *arguments]
-        return await asyncio.to_thread(lambda: CliRunner(env={"COLUMNS": "200"}).invoke(main, words))
-
-    async def done(self, command: str, *arguments: str) -> str:
-        result = await self.said(command, *arguments)
-        assert result.exit_code == 0, result.output
-        return result.output
 
 
 @pytest.fixture

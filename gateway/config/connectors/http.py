@@ -7,14 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 
 from gateway.config.connectors.journal import JournalConfig
-from gateway.config.words.fields import Address, AnyPath, LongerThanZero, Section, Size
-
-
-class ServerTlsConfig(Section):
-    """The server's certificate and key."""
-
-    certificate: AnyPath
-    key: AnyPath
+from gateway.config.connectors.security import ServerTlsConfig
+from gateway.config.words.fields import Address, LongerThanZero, Section, Size
 
 
 class HttpSourceConfig(Section):

@@ -30,6 +30,18 @@ class TlsConfig(Section):
         return self
 
 
+class ServerTlsConfig(Section):
+    """TLS of a server: its certificate and key, in PEM. Renewed files are used without a restart.
+
+    Attributes:
+        certificate: the server's, then those that lead to its authority, if there are any.
+        key: its private key, without a password.
+    """
+
+    certificate: AnyPath
+    key: AnyPath
+
+
 class LoginConfig(Section):
     """A user and a password; write the password as ``${VAR}``."""
 

@@ -17,6 +17,8 @@ import msgspec
 from aiohttp import web
 
 from gateway.config.connectors.http import HttpSourceConfig
+from gateway.connectors.servertls import server_context
+from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
@@ -337,14 +339,7 @@ def _json(content: dict[str, object], status: HTTPStatus, headers: dict[str, str
 
 
 def _tls_context(config: HttpSourceConfig) -> ssl.SSLContext | None:
-    if config.tls is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(config.tls.certificate, config.tls.key)
-    except OSError as error:
-        raise SourceError(
-            f"source http: {config.tls.certificate} and {config.tls.key} are not a certificate with its key in PEM "
-            f"({error.strerror or error}): name the right files"
-        ) from error
-    return context
+        return None if config.tls is None else server_context(config.tls)
+    except BadTlsFilesError as error:
+        raise SourceError(f"source http: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,8 @@ from rich.text import Text
 from gateway.config import Config, ConfigError, load
 from gateway.config.configstate import why_not_this_config
 from gateway.config.load import problem_at
+from gateway.connectors.servertls import server_context
+from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
 from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text
 from gateway.views.check.checksource import other_readers_text, source_text
@@ -37,9 +40,10 @@ def show(path: Path, *, plan: bool) -> int:
     config, code = _loaded(path, err)
     if config is None:
         return code
-    if why := _why_not_here(config):
-        _say(err, str(problem_at(path, ("gateway", "state_dir"), why)))
-        code = BAD_INPUT
+    for key, look in _GATEWAY_LOOKS:
+        if why := look(config):
+            _say(err, str(problem_at(path, ("gateway", *key), why)))
+            code = BAD_INPUT
     try:
         see_master(config.private.spark.master, SystemClock())
     except MasterAwayError as error:
@@ -88,6 +92,20 @@ def _why_not_here(config: Config) -> str:
         return why_not_this_config(config)
     except StateError as error:
         return str(error)
+
+
+def _why_no_tls(config: Config) -> str:
+    tls = config.gateway.api.tls
+    try:
+        if tls is not None:
+            server_context(tls)
+    except BadTlsFilesError as error:
+        return str(error)
+    return ""
+
+
+_GATEWAY_LOOKS: Final = ((("state_dir",), _why_not_here), (("api", "tls"), _why_no_tls))
+"""What ``run`` would refuse of the gateway itself: a key of its section, and a function that returns why."""
 
 
 def _refused(

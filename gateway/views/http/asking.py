@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gateway.connectors.servertls import pinned_context
+from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.views.http.access import TokenError, read_token, token_path
 
 if TYPE_CHECKING:
@@ -30,21 +34,32 @@ def ask(config: Config, path: str, within_s: float, order: Mapping[str, Any] | N
     Raises:
         AskError: no gateway answers, or it refuses.
     """
-    listen = config.gateway.api.listen
+    api = config.gateway.api
     headers = {"Content-Type": "application/json"}
     if order is not None:
         headers["Authorization"] = f"Bearer {_token(config)}"
     data = None if order is None else json.dumps(order).encode()
-    request = urllib.request.Request(f"http://{listen}{path}", headers=headers, data=data)
-    start = f"start it with: spillway run {config.file or 'CONFIG'}"
+    request = urllib.request.Request(f"{api.url}{path}", headers=headers, data=data)  # noqa: S310 -- http or https
     try:
-        with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310 -- http, as it says
+        context = None if api.tls is None else pinned_context(api.tls.certificate)
+        with urllib.request.urlopen(request, timeout=within_s, context=context) as answer:  # noqa: S310 -- the same
             return json.load(answer)
+    except BadTlsFilesError as error:
+        raise AskError(f"gateway.api.tls.certificate: {error}") from error
     except urllib.error.HTTPError as error:
         raise AskError(error.read().decode(errors="replace") or str(error)) from error
-    except (urllib.error.URLError, TimeoutError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise AskError(f"no gateway answers at {listen} ({reason}); {start}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise AskError(_why_no_answer(config, getattr(error, "reason", error))) from error
+
+
+def _why_no_answer(config: Config, reason: object) -> str:
+    api, run = config.gateway.api, f"spillway run {config.file or 'CONFIG'}"
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return (
+            f"what answers at {api.listen} has another certificate than the one in gateway.api.tls, or it is not valid "
+            f"now ({reason.verify_message}): nothing was sent. Start the gateway again if the config has changed"
+        )
+    return f"no gateway answers at {api.url} ({reason}); start it with: {run}"
 
 
 def _token(config: Config) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -11,6 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import web
 
 from gateway.config.models import ApiConfig
+from gateway.connectors.servertls import server_context
+from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, token_path
@@ -24,6 +28,7 @@ from gateway.views.http.stream import Streams
 from gateway.views.live.history import History
 from infra.clock import Clock
 
+_LOG = logging.getLogger(__name__)
 _BODY_BYTES_MOST: Final = 65_536
 _END_WITHIN_S: Final = 2.0
 
@@ -96,12 +101,13 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
     the token, and the content type ``application/json``, which a page of another site cannot send from a browser.
 
     Raises:
-        ApiError: the address cannot be listened on, or the token's file cannot be used.
+        ApiError: the address cannot be listened on, or the files of the token or of TLS cannot be used.
     """
     try:
         token = open_token(token_path(served.state_dir, config.token_file))
     except TokenError as error:
         raise ApiError(f"gateway.api.token_file: {error}") from error
+    context = _tls_context(config)
     audit, streams = Audit(served.state_dir / "audit", served.clock), Streams(served.history)
     app = web.Application(middlewares=[as_problems], client_max_size=_BODY_BYTES_MOST)
     app.add_routes(page_routes())
@@ -114,7 +120,7 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, config.host, config.port).start()
+            await web.TCPSite(runner, config.host, config.port, ssl_context=context).start()
         except OSError as error:
             raise ApiError(
                 f"gateway.api.listen: cannot listen on {config.listen} ({error.strerror or error}): "
@@ -125,6 +131,15 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
         streams.end()
         await runner.cleanup()
         await audit.close()
+
+
+def _tls_context(config: ApiConfig) -> ssl.SSLContext | None:
+    if config.insecure:
+        _LOG.warning("gateway.api.insecure: the API at %s has no TLS, so others may read the token", config.listen)
+    try:
+        return None if config.tls is None else server_context(config.tls)
+    except BadTlsFilesError as error:
+        raise ApiError(f"gateway.api.tls: {error}") from error
 
 
 def _api(operations: Sequence[Operation], token: ApiToken, audit: Audit) -> list[web.RouteDef]:
