@@ -36,18 +36,16 @@ class LetterDesk:
             found, following = await run_to_end(lambda: read_letters(path, asked.after, asked.limit))
         return LettersAnswer(count=self._parts.queries[query].dead_letters.count, letters=found, next=following)
 
-    async def letter(self, query: str, position: str) -> LetterAnswer:
+    async def letter(self, query: str, position: int) -> LetterAnswer:
         """Return one dead letter.
 
         Raises:
             UnknownNameError: the query does not exist, or no letter begins there.
             OSError: the disk fails.
         """
-        number = int(position) if position.isascii() and position.isdigit() and len(position) < 16 else -1
-        if number >= 0 and (found := await self.letters(query, LettersAsked(after=number, limit=1))).letters:
+        if (found := await self.letters(query, LettersAsked(after=position, limit=1))).letters:
             return found.letters[0]
-        self._parts.check_known(query)
-        raise UnknownNameError(f"no dead letter of query {query} begins at {position[:20]}")
+        raise UnknownNameError(f"no dead letter of query {query} begins at {position}")
 
     @contextmanager
     def _letter_names(self, query: str) -> Iterator[None]:

@@ -94,7 +94,8 @@ def _letters(letters: LetterDesk) -> Sequence[Operation]:
             answer=LetterAnswer,
             needs_token=True,
             names=_LETTER,
-            run=lambda call: letters.letter(call.names["query"], call.names["position"]),
+            numbers=("position",),
+            run=lambda call: letters.letter(call.names["query"], int(call.names["position"])),
         ),
         _post(
             "/queries/{query}/dead-letters/replay",

@@ -1,4 +1,4 @@
-"""The description of the API at ``/openapi.json`` (OpenAPI 3.1), made from the table of operations."""
+"""The description of the API at ``/openapi.json`` (OpenAPI 3.1), made from the table of operations and from moments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from gateway.views.http.models import ProblemAnswer
-from gateway.views.http.operations import Operation
+from gateway.views.http.operations import NUMBER, Operation
+from gateway.views.http.orders import HistoryAsked, OrderModel, StreamAsked
+from gateway.views.live.describing import HISTORY, STREAM, describe_moments
 
 _REF = "#/components/schemas/{model}"
 _TOKEN = "token"  # noqa: S105 -- the name of the scheme
@@ -35,6 +37,10 @@ def describe(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation, refs)
+    problem = refs[ProblemAnswer, "serialization"]
+    others, moments = describe_moments(problem)
+    for path, asked in ((HISTORY, HistoryAsked), (STREAM, StreamAsked)):
+        others[path]["get"]["parameters"] = _query_parameters(asked)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -42,9 +48,9 @@ def describe(operations: Sequence[Operation], version: str) -> dict[str, Any]:
             "version": version,
             "description": "See and steer a running gateway. Every action needs the gateway's token.",
         },
-        "paths": paths,
+        "paths": paths | others,
         "components": {
-            "schemas": definitions["$defs"],
+            "schemas": definitions["$defs"] | moments,
             "securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -54,7 +60,7 @@ def _operation(operation: Operation, refs: Any) -> dict[str, Any]:
     said: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
+        "parameters": [*_path_parameters(operation), *_query_parameters(operation.asked)],
         "responses": {
             "200": _content("The answer.", refs[operation.answer, "serialization"]),
             **{code: _content(_REFUSALS[code], refs[ProblemAnswer, "serialization"]) for code in _refusals(operation)},
@@ -62,7 +68,8 @@ def _operation(operation: Operation, refs: Any) -> dict[str, Any]:
     }
     if operation.order is not None:
         said["requestBody"] = {
-            "required": bool(operation.order.model_json_schema().get("required")),
+            # Even an empty one: without the content type the request is refused.
+            "required": True,
             "content": {"application/json": {"schema": refs[operation.order, "validation"]}},
         }
     if operation.needs_token:
@@ -84,13 +91,19 @@ def _content(description: str, schema: Any) -> dict[str, Any]:
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "description": meaning, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": meaning,
+            "schema": {"type": "string", **({"pattern": f"^{NUMBER}$"} if name in operation.numbers else {})},
+        }
         for name, meaning in operation.names.items()
     ]
 
 
-def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
-    if operation.asked is None:
+def _query_parameters(asked: type[OrderModel] | None) -> list[dict[str, Any]]:
+    if asked is None:
         return []
     return [
         {
@@ -100,7 +113,7 @@ def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
             "description": schema.get("description", ""),
             "schema": _without_null(schema),
         }
-        for name, schema in operation.asked.model_json_schema()["properties"].items()
+        for name, schema in asked.model_json_schema()["properties"].items()
     ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from gateway.views.http.models import AnswerModel
 from gateway.views.http.orders import OrderModel
+
+NUMBER: Final = "[0-9]{1,15}"
+"""A number in a path, as a regular expression."""
 
 
 class UnknownNameError(Exception):
@@ -48,6 +51,7 @@ class Operation:
         order: the model of its body, if it has one.
         needs_token: all that act, or show the users' data.
         names: what each part of the path means.
+        numbers: those of them that are numbers; a path with other characters there is another path.
     """
 
     method: Literal["get", "post"]
@@ -60,3 +64,12 @@ class Operation:
     order: type[OrderModel] | None = None
     needs_token: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    numbers: Collection[str] = ()
+
+    @property
+    def route(self) -> str:
+        """Return the path as the server's router writes it."""
+        path = self.path
+        for name in self.numbers:
+            path = path.replace(f"{{{name}}}", f"{{{name}:{NUMBER}}}")
+        return path

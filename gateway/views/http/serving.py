@@ -25,6 +25,7 @@ from gateway.views.http.openapi import describe
 from gateway.views.http.operations import Operation
 from gateway.views.http.probes.probing import Probed, probe_routes
 from gateway.views.http.stream import Streams
+from gateway.views.live.describing import HISTORY, STREAM
 from gateway.views.live.history import History
 from infra.clock import Clock
 
@@ -115,7 +116,7 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
     app.add_routes(_older_reads(served.answers))
     app.add_routes(_older_actions(served, token, audit))
     app.add_routes(_api(served.operations, token, audit))
-    app.add_routes([web.get("/api/v1/history", streams.recall), web.get("/api/v1/stream", streams.stream)])
+    app.add_routes([web.get(HISTORY, streams.recall), web.get(STREAM, streams.stream)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_WITHIN_S)
     await runner.setup()
     try:
@@ -151,7 +152,7 @@ def _api(operations: Sequence[Operation], token: ApiToken, audit: Audit) -> list
     routes = [web.get("/openapi.json", openapi)]
     for operation in operations:
         register = web.get if operation.method == "get" else web.post
-        routes.append(register(operation.path, handler_of(operation, token, audit)))
+        routes.append(register(operation.route, handler_of(operation, token, audit)))
     return routes
 
 
