@@ -35,6 +35,7 @@ from gateway.views.live.history import History
 from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
 from gateway.views.runrecord import Boot
 from gateway.views.tracefile import recorded
+from gateway.views.traces.tracing import Tracing
 from infra.clock import Clock
 from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
@@ -105,6 +106,7 @@ class Daemon:
         self._history = History(self._state_dir / "history", clock.wall())
         self._composer = Composer(self._scheduler, self._supervision.of)
         self._recorder: Recorder | None = None
+        self._tracing = Tracing(config.gateway.traces, clock)
         self._actuator = self._make_actuator()
         self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
@@ -122,6 +124,7 @@ class Daemon:
         async with (
             serve_api(served(self.parts, self._history), self._config.gateway.api),
             recorded(record, self._queries, self._clock),
+            self._tracing.following(self._queries),
         ):
             try:
                 if not await self._begin_unless_stopped():
@@ -131,7 +134,7 @@ class Daemon:
                 self._composer.begin(self._clock.now())
                 _LOG.info("ready: the live page and the API are at %s/", self._config.gateway.api.url)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
-                await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
+                await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._supervision.drained))
                 self.phase = "stopping"
                 await self._wind_down()
                 self._log_failed_queries(until_drained=until_drained)
@@ -195,10 +198,6 @@ class Daemon:
             return True
         await end_tasks(begin)
         return False
-
-    @property
-    def _drained(self) -> bool:
-        return self._supervision.drained
 
     async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
         """End each slot at its time, until ``over`` or, unless that is known already, a failure."""
@@ -392,6 +391,7 @@ class Daemon:
             rotation=self._rotation,
             composer=self._composer,
             clock=self._clock,
+            traces=self._tracing.counts,
             phase=lambda: self.phase,
             drain=self._drain,
         )

@@ -28,6 +28,7 @@ from gateway.config.words.fields import (
     Master,
     QueryName,
     Section,
+    Share,
     Size,
     SparkSetting,
     SparkValue,
@@ -95,6 +96,18 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class TracesConfig(Section):
+    """Traces of some runs, sent to a collector of OpenTelemetry.
+
+    Attributes:
+        endpoint: of the collector, for OTLP over HTTP: scheme, host and port.
+        sample: the part of the runs that is traced.
+    """
+
+    endpoint: str = Field(pattern=r"^https?://[^\s/?#]+/?$", examples=["http://127.0.0.1:4318"])
+    sample: Annotated[Share, Field(gt=0)] = 0.01
+
+
 class GatewayConfig(Section):
     """The daemon itself.
 
@@ -105,6 +118,7 @@ class GatewayConfig(Section):
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored.
+        traces: traces of some runs for a collector of OpenTelemetry; None: no traces.
         lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
     """
 
@@ -116,6 +130,7 @@ class GatewayConfig(Section):
     fleet: QueryName | None = None
     object_store: BucketConfig | BucketFolderConfig | None = None
     lease_s: Duration = Field(default=30.0, alias="lease")
+    traces: TracesConfig | None = None
 
     @model_validator(mode="after")
     def _fleet_has_a_store(self) -> Self:

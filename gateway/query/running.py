@@ -21,6 +21,7 @@ from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
+from gateway.query.flow.dispatcher import Watch
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryShare
@@ -58,7 +59,7 @@ _FORGET_COMMITS = 256
 class RunningQuery(RefreshedQuery):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
-    ``on_run`` is called with (query, run) for each run that was read, if it is set.
+    ``on_run`` is called with (query, run) for each run that was read, if it is set. ``watching`` is the pipeline's.
 
     Args:
         name: its name.
@@ -99,6 +100,7 @@ class RunningQuery(RefreshedQuery):
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
+        self.watching: Callable[[int | None], Watch | None] = lambda _: None
         self.config = config
         self._folder = folder
         self._opener = Opener(name, config, folder, code_path, spark, clock, self.on_failed)
@@ -246,6 +248,7 @@ class RunningQuery(RefreshedQuery):
             clock=self._clock,
             pace=self._pace if division is None else replace(self._pace, part_s=0.0),
             division=division,
+            watching=self.watching,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:

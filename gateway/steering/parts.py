@@ -33,6 +33,7 @@ class GatewayParts:
         rotation: renews certificates.
         composer: has the last slot's measurements.
         clock: time.
+        traces: how many runs' traces were exported or dropped, by that word.
         phase: returns the phase of the gateway.
         drain: begins to drain and end the gateway; returns False if that has begun.
     """
@@ -46,6 +47,7 @@ class GatewayParts:
     rotation: Rotation
     composer: Composer
     clock: Clock
+    traces: Mapping[str, int]
     phase: Callable[[], str]
     drain: Callable[[], bool]
 

@@ -135,6 +135,7 @@ class Seeing:
             costs=self.costs(),
             latencies={name: (tally.latency, tally.delivery) for name, tally in tallies.items()},
             vm_events=self._parts.composer.vm_events,
+            traces=self._parts.traces,
         )
 
     async def decisions(self, asked: DecisionsAsked) -> DecisionsAnswer:

@@ -8,6 +8,7 @@ import pytest
 from gateway.config import Config, load
 from gateway.config.connectors.sinks import FileSinkConfig
 from gateway.config.models import FileSourceConfig
+from gateway.config.sites import TracesConfig
 
 Write = Callable[..., Path]
 
@@ -24,6 +25,8 @@ def test_gateway_defaults(config: Config, tmp_path: Path) -> None:
     assert (config.gateway.api.host, config.gateway.api.port) == ("127.0.0.1", 8088)
     assert config.gateway.api.token_file is None
     assert (config.gateway.api.tls, config.gateway.api.insecure) == (None, False)
+    assert config.gateway.traces is None
+    assert TracesConfig(endpoint="http://127.0.0.1:4318").sample == 0.01
 
 
 def test_private_and_cloud_defaults(config: Config) -> None:

@@ -89,6 +89,7 @@ class Gateway:
         cloud: overrides of the ``cloud`` part.
         memory: what all queries may hold.
         spark: the ``private.spark`` part.
+        more: of the ``gateway`` part.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Gateway:
         *,
         memory: str = "512MiB",
         spark: Mapping[str, Any] = MappingProxyType({"master": "local[1]"}),
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.folder = folder
         self.state_dir = state_dir
@@ -113,6 +115,7 @@ class Gateway:
                 "api": {"listen": "127.0.0.1:0"},
                 "orphan_after": "120s",
                 "memory": memory,
+                **more,
             },
             "private": {"spark": dict(spark)},
             "cloud": {

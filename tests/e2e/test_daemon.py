@@ -15,6 +15,7 @@ from engines.email.mailbox import Mail
 from engines.email.oracle import answer
 from tests.e2e.harness import EAGER, MEMORY_MAX_BYTES, Gateway, email_query, expected_rows, until, write_mail
 from tests.support.derby import Derby
+from tests.support.otlp_receiver import OtlpReceiver, receiving
 
 
 def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
@@ -131,9 +132,12 @@ def test_two_queries_share_one_vm_one_of_them_with_protected_fields(
         for name in ("first", "second")
     }
     queries["second"]["payload"] = {"encrypt": ["sender"], "tokenize": ["message_id"], "private": ["sent", "cc"]}
-    gateway = Gateway(tmp_path, state_dir, queries)
-    gateway.run_until_drained()
+    with receiving() as collector:
+        traces = {"endpoint": collector.endpoint, "sample": "100%"}
+        gateway = Gateway(tmp_path, state_dir, queries, more={"traces": traces})
+        gateway.run_until_drained()
     assert gateway.rows("first") == gateway.rows("second") == expected_rows(mails)
+    check_traces(collector, len(mails))
     totals = gateway.totals()
     assert totals["vms"]["started"] == totals["vms"]["stopped"] == 1
     assert re.search(r"query second: .*% to vm-", gateway.log.read_text())
@@ -141,6 +145,24 @@ def test_two_queries_share_one_vm_one_of_them_with_protected_fields(
     ((line, *_),) = [path.read_text().splitlines() for path in (state_dir / "queries/second/audit").iterdir()]
     sealed = {"message_id": "tokens", "sender": "encrypted"}
     assert json.loads(line)["fields"] == {**sealed, "to": "clear", "subject": "clear", "body": "clear"}
+
+
+def check_traces(collector: OtlpReceiver, events: int) -> None:
+    """The collector has a trace of each run, those at home and those on the VM, and its times can be."""
+    for query in ("first", "second"):
+        roots = [root for root in collector.roots if root.attributes["spillway.query"] == query]
+        assert sum(root.attributes["spillway.run.events"] for root in roots) == events
+        seqs = sorted(
+            (root.attributes["spillway.run.first_seq"], root.attributes["spillway.run.last_seq"]) for root in roots
+        )
+        assert [first for first, _ in seqs] == [0, *(last + 1 for _, last in seqs[:-1])]
+        places = {name for root in roots for name in (span.name for span in collector.below(root)) if "lane " in name}
+        assert {"lane home", "lane vm"} <= places
+    batches = [span for span in collector.spans if span.name == "micro-batch"]
+    assert len(batches) > 20
+    # Spark did something in each of them.
+    assert min(span.took_s for span in batches) > 0.001
+    assert max(span.took_s for span in collector.roots) < 600
 
 
 def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:

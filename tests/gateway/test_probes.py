@@ -23,7 +23,7 @@ from tests.support.waiting import until
 __all__ = ["no_texts"]
 NAME = re.compile(r"spillway_[a-z][a-z0-9_]*|process_[a-z0-9_]+")
 MONITORING = Path(__file__).parents[2] / "docker" / "monitoring"
-LABELS = {"query", "lane", "place", "phase", "state", "per", "event", "threshold", "version", "le"}
+LABELS = {"query", "lane", "place", "phase", "state", "per", "event", "threshold", "version", "le", "outcome"}
 
 
 @pytest.fixture

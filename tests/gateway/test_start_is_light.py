@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyspark", "pandas", "plotly", "boto3", "moto", "scipy", "sklearn", "aiokafka", "libcloud", "matplotlib")
+HEAVY = (
+    *("pyspark", "pandas", "plotly", "boto3", "moto", "scipy", "sklearn", "aiokafka", "libcloud", "matplotlib"),
+    "opentelemetry",  # only if the config has traces
+)
 
 
 def test_starting_the_daemon_imports_no_heavy_library() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import ExchangeSettings
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX
+from gateway.query.flow.dispatcher import Watch
 from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryPool, MemoryShare
 from gateway.query.flow.pipeline import Pipeline
@@ -43,6 +44,7 @@ class Query:
         held_bytes_max: int = HELD_BYTES_MAX,
         memory: MemoryShare | None = None,
         division: Division | None = None,
+        watching: Callable[[int | None], Watch | None] = lambda _: None,
     ) -> None:
         self.folder = folder
         self.clock = ManualClock()
@@ -74,6 +76,7 @@ class Query:
             tally=Tally(),
             clock=self.clock,
             division=division,
+            watching=watching,
         )
 
     async def on_acknowledge(self, position: Position) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import gateway.core.exchange.events as ev
 from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
@@ -38,6 +38,11 @@ from policies.failures.poison import BadRows
 _LOG = logging.getLogger(__name__)
 _EVERYTHING: Final = ((0, 1 << 62),)
 """Ranges of seq: all there are."""
+
+RunEvent: TypeAlias = ev.ExchangeEvent[Run, Results]
+RunInstruction: TypeAlias = Instruction[Run, Results]
+Watch: TypeAlias = Callable[[RunEvent, Sequence[RunInstruction], float | None], None]
+"""Sees each event of an exchange with its instructions and, of an answer, the round trip to the host if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class Dispatcher:
         clock: time.
         resume_seq: earlier runs are not dispatched: the state has them.
         done: the closed ranges of seq whose answers count for nothing; None: those that the sink has.
+        watch: sees what happens to runs, if it is wanted.
 
     Attributes:
         kept: knows which runs may be needed again.
@@ -105,6 +111,7 @@ class Dispatcher:
         clock: Clock,
         resume_seq: int = 0,
         done: Iterable[tuple[int, int]] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
@@ -117,6 +124,7 @@ class Dispatcher:
         self._memory = memory
         self._measures = measures
         self._clock = clock
+        self._watch = watch
         self._resume_seq = self.done_before = resume_seq
         self._pass_on: Callable[[Run], None] | None = None
         self._lanes: dict[str, Lane] = {}
@@ -126,12 +134,16 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
-    def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
-        for instruction in self._exchange.handle(event):
+    def _handle(self, event: RunEvent) -> None:
+        instructions = self._exchange.handle(event)
+        if self._watch is not None:
+            lane = self._lanes.get(event.lane) if isinstance(event, ev.Answered) else None
+            self._watch(event, instructions, None if lane is None else lane.link.rtt_s)
+        for instruction in instructions:
             self._carry_out(instruction)
         self._on_handled()
 
-    def _carry_out(self, what: Instruction[Run, Results]) -> None:
+    def _carry_out(self, what: RunInstruction) -> None:
         match what:
             case Pack() | Send():
                 self._lanes[what.lane].order(what)

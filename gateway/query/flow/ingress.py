@@ -146,7 +146,7 @@ class Ingress:
                     f"{record.start.record} to {record.end.record - 1}, but there are {chunk.batch.num_rows} events in "
                     "them now: restore the source"
                 )
-            self._hand_over(record, sampled(chunk.batch, record.shed))
+            self._hand_over(record, sampled(chunk.batch, record.shed), self._clock.now())
         await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
 
     async def _read_again(self, record: RunRecord) -> Chunk:
@@ -192,6 +192,7 @@ class Ingress:
         return self._linger.next_s(*self._backlog())
 
     async def _take(self, chunk: Chunk) -> None:
+        read_s = self._clock.now()
         if chunk.dead:
             now_wall_s = self._clock.wall()
             letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
@@ -215,12 +216,12 @@ class Ingress:
         )
         await self._on_disk("the run log", lambda: self._log.append([record]))
         self._linger.cut(batch.num_rows)
-        self._hand_over(record, batch)
+        self._hand_over(record, batch, read_s)
 
     async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
         await self._disk_outage.outlast(what, lambda: run_to_end(write))
 
-    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch) -> None:
+    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch, read_s: float) -> None:
         run = Run(
             record.first_seq,
             record.last_seq,
@@ -229,6 +230,7 @@ class Ingress:
             batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes,
             disordered=record.disordered,
             shed=record.shed + record.shed_before,
+            read_s=read_s,
         )
         self._memory.take(run.raw_bytes)
         self._on_run(run)

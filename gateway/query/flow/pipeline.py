@@ -17,7 +17,7 @@ from gateway.core.exchange.views import open_together
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import PACE, Delivery, Pace, Results
-from gateway.query.flow.dispatcher import Dispatcher, LaneFailures, Loss
+from gateway.query.flow.dispatcher import Dispatcher, LaneFailures, Loss, Watch
 from gateway.query.flow.keyed.parts import joined, part_name
 from gateway.query.flow.keyed.together import Division, Together
 from gateway.query.flow.lane import Lane
@@ -59,6 +59,7 @@ class Pipeline:
         clock: time.
         pace: how often the sink is written.
         division: how the query is divided; None if it is not.
+        watching: returns what sees the events of a part's exchange, if that is wanted; None: of the whole query's.
 
     Attributes:
         parts: the dispatcher of each part; one if the query is not divided.
@@ -80,6 +81,7 @@ class Pipeline:
         clock: Clock,
         pace: Pace = PACE,
         division: Division | None = None,
+        watching: Callable[[int | None], Watch | None] = lambda _: None,
     ) -> None:
         self.name = name
         self._owner = owner
@@ -102,7 +104,8 @@ class Pipeline:
             clock=clock,
         )
         if division is None:
-            self.parts = [make(name, settings, on_release=self._release, measures=self._measures)]
+            watch = watching(None)
+            self.parts = [make(name, settings, on_release=self._release, measures=self._measures, watch=watch)]
         else:
             self._together = Together(division, joined)
             self.parts = [
@@ -112,6 +115,7 @@ class Pipeline:
                     on_release=partial(self._release_of, part),
                     measures=Measures(name, profiler, tally, part),
                     resume_seq=resume_seq,
+                    watch=watching(part),
                 )
                 for part, (place, resume_seq) in enumerate(zip(division.places, division.resume_seqs, strict=True))
             ]

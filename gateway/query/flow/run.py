@@ -20,7 +20,7 @@ class Run:
     ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``shed`` is how many events were
     shed between the end of the previous run and the end of this one. ``seqs`` is None if the run has every event of its
     range. Else it is one part of a run: then it holds the seq of each of its events, ascending. ``batch`` may have one
-    more row, a heartbeat.
+    more row, a heartbeat. ``read_s`` is when it had been read from the source, if that is known.
     """
 
     first_seq: int
@@ -31,6 +31,7 @@ class Run:
     disordered: bool = False
     shed: int = 0
     seqs: IntArray | None = None
+    read_s: float | None = None
 
     @property
     def events(self) -> int:

@@ -38,6 +38,7 @@ class MeasuredGateway(NamedTuple):
         costs: the money.
         latencies: processing and delivery latency by query, since the gateway started.
         vm_events: how often something has happened to a VM, by its word.
+        traces: how many runs' traces were exported or dropped, by that word.
     """
 
     status: StatusAnswer
@@ -47,6 +48,7 @@ class MeasuredGateway(NamedTuple):
     costs: CostsAnswer
     latencies: Mapping[str, tuple[Histogram, Histogram]]
     vm_events: Mapping[str, int]
+    traces: Mapping[str, int]
 
 
 def metrics_of(now: MeasuredGateway) -> Iterator[Metric]:
@@ -57,6 +59,8 @@ def metrics_of(now: MeasuredGateway) -> Iterator[Metric]:
     yield from _of_lanes(now.lanes)
     yield from _of_vms(now)
     yield from _of_costs(now.costs)
+    traces = {(outcome,): float(count) for outcome, count in now.traces.items()}
+    yield _counter("traces", "Runs whose trace was exported or dropped.", traces, ["outcome"])
 
 
 def _gauge(name: str, help_text: str, samples: Mapping[_Labels, float], labels: Sequence[str] = ()) -> Metric:

@@ -1,0 +1,1 @@
+"""What a trace of a run contains. Pure."""

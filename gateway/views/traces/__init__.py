@@ -1,0 +1,1 @@
+"""Traces of sampled runs, sent to a collector of OpenTelemetry."""
