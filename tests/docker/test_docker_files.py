@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from compose_spec import PyCompose
+from ruamel.yaml import YAML
 
 from gateway.config import load
 from tests.connectors.http_data import server_certificate
@@ -101,7 +102,7 @@ def test_the_specification_knows_every_key_of_the_compose_file() -> None:
 def test_images_are_pinned_and_ours_has_the_version_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert versions()["SPILLWAY_VERSION"] == project["version"]
-    pinned = re.compile(r"[a-z/-]+:\d+\.\d+\.\d+")
+    pinned = re.compile(r"[a-z/-]+:v?\d+\.\d+\.\d+")
     assert [name for name, service in SERVICES.items() if not pinned.fullmatch(service["image"])] == []
 
 
@@ -145,7 +146,7 @@ def test_every_volume_is_declared_and_used_and_every_file_that_is_mounted_is_the
 
 def test_ports_are_open_on_loopback_only_and_ours_may_gain_no_rights() -> None:
     ports = [port for s in SERVICES.values() for port in s.get("ports", ())]
-    assert len(ports) == 5
+    assert len(ports) == 7
     assert [port for port in ports if not fnmatch.fnmatch(port, "127.0.0.1:*:*")] == []
     for service in SERVICES.values():
         if service["image"] == OURS:
@@ -173,6 +174,53 @@ def test_the_gateway_s_config_is_right_with_the_environment_it_gets() -> None:
 def test_links_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text())
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Where a service's mounted files are: source by target."""
+    pairs = (volume.split(":")[:2] for volume in SERVICES[service]["volumes"])
+    return {target: source for source, target in pairs if source.startswith("./")}
+
+
+def mounted(service: str, target: str) -> dict[str, Any]:
+    return dict(YAML(typ="safe").load(DOCKER / mounts(service)[target]))
+
+
+def test_prometheus_scrapes_the_gateway_under_the_name_that_the_alerts_expect() -> None:
+    (path,) = [word.partition("=")[2] for word in SERVICES["prometheus"]["command"] if word.startswith("--config.file")]
+    settings = mounted("prometheus", path)
+    for rules in settings["rule_files"]:
+        assert str(Path(path).parent / rules) in mounts("prometheus")
+    (job,) = settings["scrape_configs"]
+    (target,) = job["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    config = load(DOCKER / "spillway.yaml", SERVICES["gateway"]["environment"])
+    assert (host in SERVICES, int(port), config.gateway.api.tls) == (True, config.gateway.api.port, None)
+    alerts = (DOCKER / "monitoring" / "alerts.yaml").read_text()
+    assert set(re.findall(r'job="(\w+)"', alerts)) == {job["job_name"]}
+
+
+def test_grafana_reads_that_prometheus_and_has_the_dashboard() -> None:
+    folder = "/etc/grafana/provisioning"
+    (source,) = mounted("grafana", f"{folder}/datasources/spillway.yaml")["datasources"]
+    ports = SERVICES["prometheus"]["ports"]
+    assert source["url"] == f"http://prometheus:{ports[0].split(':')[-1]}"
+    (provider,) = mounted("grafana", f"{folder}/dashboards/spillway.yaml")["providers"]
+    (board,) = [target for target in mounts("grafana") if target.startswith(provider["options"]["path"])]
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == board
+    described = json.loads((DOCKER / mounts("grafana")[board]).read_text())
+    # The dashboard asks for a data source of this kind, and takes the default one.
+    assert described["templating"]["list"][0]["query"] == source["type"]
+    assert source["isDefault"]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
+def test_prometheus_own_tool_accepts_settings_and_rules(tmp_path: Path) -> None:
+    for name in ("prometheus.yaml", "alerts.yaml"):
+        shutil.copy(DOCKER / "monitoring" / name, tmp_path)
+    command = ["promtool", "check", "config", "--lint=all", "--lint-fatal", str(tmp_path / "prometheus.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_topics_are_those_of_the_queries() -> None:
