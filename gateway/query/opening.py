@@ -144,7 +144,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) 
         event_time=config.watermark,
         streams=config.streams,
         output=config.output.wanted,
-        keep_late=config.keeps_late,
+        keep_late=config.keep_late,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
         tables=tuple(table.declared(each, copies) for each, table in config.tables.items()),
