@@ -115,6 +115,7 @@ class Scheduler:
         self._ranking = ranking
         self._routes = Routes(self._queries, self._fleet, ranking)
         self._stopping = ""
+        self._live_most = settings.max_vms
         self._paused_until_s: float | None = None
         self._decisions: tuple[Decision, ...] = ()
         self._put_into_words: Callable[[], tuple[Decision, ...]] | None = None
@@ -251,6 +252,8 @@ class Scheduler:
         self._demand.change(self._settings.site)
         self._fleet.ledger.budget = event.budget
         self._starts.max_vms = self._shedder.max_vms = event.max_vms
+        # VMs that live stay, even if there are more now than may be.
+        self._live_most = max(event.max_vms, len(self._fleet.live))
         self._routes.mark_sending(event)
 
     def _on_vm(self, event: VmEvent | VmStopOrdered) -> list[Command]:
@@ -331,5 +334,5 @@ class Scheduler:
         Raises:
             AssertionError: one is broken.
         """
-        self._fleet.validate(self._settings.max_vms)
+        self._fleet.validate(self._live_most)
         self._routes.validate()
