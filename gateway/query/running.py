@@ -59,7 +59,7 @@ _FORGET_COMMITS = 256
 class RunningQuery(RefreshedQuery):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
-    ``on_run`` is called with (query, run) for each run that was read, if it is set. ``watching`` is the pipeline's.
+    ``on_run`` is called with (query, run) for each run that was read, if it is set.
 
     Args:
         name: its name.
@@ -77,6 +77,8 @@ class RunningQuery(RefreshedQuery):
         spark: the private Spark.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
+        tally: counts on from here; None: from zero.
+        watching: the pipeline's.
     """
 
     def __init__(
@@ -97,10 +99,11 @@ class RunningQuery(RefreshedQuery):
         spark: SparkConfig = LOCAL,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
+        tally: Tally | None = None,
+        watching: Callable[[int | None], Watch | None] = lambda _: None,
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
-        self.watching: Callable[[int | None], Watch | None] = lambda _: None
         self.config = config
         self._folder = folder
         self._opener = Opener(name, config, folder, code_path, spark, clock, self.on_failed)
@@ -108,7 +111,7 @@ class RunningQuery(RefreshedQuery):
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
         self._fail_lane, self._reopen, self._fleet = on_failed, on_overdue, fleet
-        self._memory, self._patience, self._pace = memory, patience, pace
+        self._memory, self._patience, self._pace, self._watching = memory, patience, pace, watching
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s, self._commits = 0.0, 0
@@ -117,7 +120,7 @@ class RunningQuery(RefreshedQuery):
         self._error: Exception | None = None
         self._started, self._reads_on, self._only_finishes = False, True, False
         self.plan: QueryPlan | None = None
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
         self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
@@ -126,6 +129,10 @@ class RunningQuery(RefreshedQuery):
         if self.on_run is not None:
             self.on_run(self.name, run)
         self.pipeline.offer(run)
+
+    async def check(self, home: Connection) -> None:
+        """Check that the home host can run it; see ``Opener.check``."""
+        await self._opener.check(home)
 
     # ---------------------------------------------------------------------------------------------- start and stop
 
@@ -248,7 +255,7 @@ class RunningQuery(RefreshedQuery):
             clock=self._clock,
             pace=self._pace if division is None else replace(self._pace, part_s=0.0),
             division=division,
-            watching=self.watching,
+            watching=self._watching,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:

@@ -12,7 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.docker.docker_files import ROOT, image, instructions
@@ -83,6 +84,16 @@ class Stage:
                 pass
 
 
+@contextmanager
+def with_proc(root: Path) -> Iterator[None]:
+    """Mount what Java reads about the machine, as a container has it."""
+    subprocess.run(["mount", "-t", "proc", "proc", str(root / "proc")], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(root / "proc")], check=True)
+
+
 def build(folder: Path) -> Stage:
     """Carry out all stages; return the last one."""
     stages: dict[str, Stage] = {}
@@ -93,9 +104,10 @@ def build(folder: Path) -> Stage:
         subprocess.run(["cp", "-a", str(folder / "debian"), str(stage.root)], check=True)
         shutil.copy("/etc/resolv.conf", stage.root / "etc" / "resolv.conf")
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", stage.root / _AUTHORITIES)
-        for instruction, value in rest:
-            print(f"{name}: {instruction} {value[:80]}", flush=True)
-            stage.follow(instruction, value, stages)
+        with with_proc(stage.root):
+            for instruction, value in rest:
+                print(f"{name}: {instruction} {value[:80]}", flush=True)
+                stage.follow(instruction, value, stages)
     return stage
 
 
@@ -106,7 +118,15 @@ def main() -> None:
         release = instructions()[0]
         print(f"debootstrap for {release[0][1]}", flush=True)
         subprocess.run(["debootstrap", "--variant=minbase", "bookworm", str(folder / "debian")], check=True)
-    last, made = build(folder), image()
+    last = build(folder)
+    with with_proc(last.root):
+        try_out(last)
+    print("the image's steps work, and what it starts does")
+
+
+def try_out(last: Stage) -> None:
+    """Start what the image starts, as its user."""
+    made = image()
     said = last.run([*made.entrypoint, "--help"], user=made.user)
     assert "Keep the latency targets of Spark queries" in said.stdout, said
     config = last.root / "etc" / "spillway" / "config.yaml"
@@ -121,7 +141,6 @@ def main() -> None:
     last.run(["/opt/spillway/venv/bin/python", "-c", traces], user=made.user)
     unhealthy = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]) != 1)"
     last.run(["/opt/spillway/venv/bin/python", "-c", unhealthy, *made.health], user=made.user)
-    print("the image's steps work, and what it starts does")
 
 
 if __name__ == "__main__":

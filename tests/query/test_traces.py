@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from gateway.config.sites import TracesConfig
-from gateway.query.flow.dispatcher import Loss, Watch
+from gateway.query.flow.dispatcher import Loss
 from gateway.query.flow.keyed.together import Division
 from gateway.views.traces.tracing import Tracing
 from infra.messages import HEARTBEAT
@@ -25,13 +26,6 @@ BEGIN_S = ManualClock().wall()
 ON_THE_WAY = ["read from the source", "write to the run log", "wait for a lane", "lane", "hold for earlier runs"]
 
 
-class Watched:
-    """What the gateway's traces see of a query."""
-
-    def __init__(self) -> None:
-        self.watching: Callable[[int | None], Watch | None] = lambda _: None
-
-
 @pytest.fixture
 def receiver() -> Iterator[OtlpReceiver]:
     with receiving() as receiver:
@@ -43,11 +37,11 @@ async def traced(
     folder: Path, receiver: OtlpReceiver, *, share: str = "100%", queue_most: int = 64, division: Division | None = None
 ) -> AsyncIterator[tuple[Query, Tracing]]:
     """A running pipeline, and the gateway's traces of it."""
-    watched = Watched()
     config = TracesConfig.model_validate({"endpoint": receiver.endpoint, "sample": share})
     tracing = Tracing(config, ManualClock(), seed=b"seed", queue_most=queue_most)
-    async with tracing.following({"q": watched}):
-        query = Query(folder, stateful=division is not None, division=division, watching=watched.watching)
+    async with tracing.sending():
+        watching = partial(tracing.watch, "q")
+        query = Query(folder, stateful=division is not None, division=division, watching=watching)
         async with query.running():
             yield query, tracing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -25,12 +25,6 @@ _SEND_MOST: Final = 64
 _SEND_WITHIN_S: Final = 5.0
 _END_WITHIN_S: Final = 3.0
 _Told = tuple[str, int | None, RunStory]
-
-
-class Traceable(Protocol):
-    """A query whose runs can be traced."""
-
-    watching: Callable[[int | None], Watch | None]
 
 
 class TraceSink(Protocol):
@@ -79,8 +73,8 @@ class Tracing:
         self.counts = {"exported": 0, "dropped": 0}
 
     @asynccontextmanager
-    async def following(self, queries: Mapping[str, Traceable]) -> AsyncIterator[None]:
-        """Trace the runs of queries that are opened while the block lasts.
+    async def sending(self) -> AsyncIterator[None]:
+        """Send traces while the block lasts.
 
         Raises:
             NoTracesError: OpenTelemetry is not installed.
@@ -93,9 +87,7 @@ class Tracing:
             sink = await run_to_end(lambda: self._make(config.endpoint, _SEND_WITHIN_S))
         except NoTracesError as error:
             raise NoTracesError(f"gateway.traces: {error}") from error
-        for name, query in queries.items():
-            query.watching = lambda part, name=name: self._watch(name, part)  # type: ignore[misc]
-        task = asyncio.create_task(self._sending(sink), name="send traces")
+        task = asyncio.create_task(self._send_all(sink), name="send traces")
         try:
             yield
         finally:
@@ -107,7 +99,10 @@ class Tracing:
             sink.close()
             await end_tasks(task)
 
-    def _watch(self, query: str, part: int | None) -> Watch:
+    def watch(self, query: str, part: int | None) -> Watch | None:
+        """Return what follows the runs of a query, or of one part of it; None without traces."""
+        if self._config is None:
+            return None
         stories = Stories(lambda first_seq: self._ids.is_sampled(query, first_seq))
 
         def watch(event: RunEvent, done: Sequence[RunInstruction], rtt_s: float | None) -> None:
@@ -129,7 +124,7 @@ class Tracing:
             self._failing = True
             _LOG.warning("traces are dropped: %s (spillway_traces_total counts them)", why)
 
-    async def _sending(self, sink: TraceSink) -> None:
+    async def _send_all(self, sink: TraceSink) -> None:
         while True:
             told = [await self._waiting.get()]
             while not self._waiting.empty() and len(told) < _SEND_MOST:
