@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -163,22 +163,28 @@ def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir
     assert first.wait() == 0, first.tail()
 
 
-class TellsTo:
-    """The socket of a service manager."""
+class TellsTo(threading.Thread):
+    """The socket of a service manager, which is read at once: only a few messages fit into it."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
-        self._socket.setblocking(False)
+        self._lines: list[str] = []
+        self.start()
 
-    def words(self) -> list[str]:
-        """Return the lines that came."""
-        found: list[str] = []
-        with self._socket, contextlib.suppress(BlockingIOError):
-            while True:
-                found += self._socket.recv(4096).decode().split("\n")
-        return found
+    def run(self) -> None:
+        while (said := self._socket.recv(4096)) != b"end":
+            self._lines += said.decode().split("\n")
+
+    def lines(self) -> list[str]:
+        """Return all lines that came."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"end", str(self.path))
+        self.join(60)
+        self._socket.close()
+        return self._lines
 
 
 def test_a_running_gateway_takes_in_a_changed_file_and_the_other_query_goes_on(
@@ -224,7 +230,7 @@ def test_a_running_gateway_takes_in_a_changed_file_and_the_other_query_goes_on(
     assert read_identity(state_dir / "queries" / "staying") == opened, "it was never opened again"
     gateway.kill(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.tail()
-    words = told.words()
+    words = told.lines()
     assert words.count("RELOADING=1") == 3
     assert words.count("WATCHDOG=1") >= 2
     assert [each for each in words if each.partition("=")[0] in ("READY", "RELOADING", "STOPPING")] == [
