@@ -12,7 +12,7 @@ from gateway.config.models import Config, QuerySourceConfig
 
 Key: TypeAlias = tuple[str, ...]
 
-_THRESHOLDS: Final = ("share", "start_vm_above", "send_above", "keep_vm_above", "keep_vm_bytes", "tolerance")
+_THRESHOLDS: Final = ("share", "start_vm_above", "send_above", "keep_vm_above", "keep_vm_bytes", "tolerance", "dry_run")
 IN_PLACE: Final[tuple[Key, ...]] = (
     ("qos",),
     ("policy",),
@@ -20,7 +20,7 @@ IN_PLACE: Final[tuple[Key, ...]] = (
     *(("switching", name) for name in _THRESHOLDS),
 )
 """The keys of a query that change while it goes on. For any other key it is opened again."""
-OF_THE_CLOUD: Final[tuple[Key, ...]] = (("cloud", "max_vms"), ("cloud", "budget"))
+OF_THE_CLOUD: Final[tuple[Key, ...]] = (("cloud", "max_vms"), ("cloud", "budget"), ("cloud", "freeze"))
 """The keys outside of queries that change while the gateway runs. Any other key needs a restart."""
 
 

@@ -37,6 +37,7 @@ gateway:
   state_dir: {state}
   slot: 100ms
   api: {{listen: "127.0.0.1:{port}"{api}}}
+  drain_timeout: {drain}
 cloud:
   provider: process
   max_vms: 1
@@ -53,10 +54,12 @@ queries:
 """
 
 
-def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "", api: str = "") -> Config:
+def configured(
+    folder: Path, *, state: str = "state", port: int = 0, more: str = "", drain: str = "300s", api: str = ""
+) -> Config:
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(state=state, port=port, api=api) + more)
+    path.write_text(CONFIG.format(state=state, port=port, drain=drain, api=api) + more)
     return load(path)
 
 
@@ -190,11 +193,12 @@ class Site:
         ownership: Ownership | None = None,
         port: int = 0,
         api: str = "",
+        drain: str = "300s",
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
         self.query = Query(self.said)
-        config = configured(folder, more=more, port=port, api=api)
+        config = configured(folder, more=more, port=port, drain=drain, api=api)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(home_module, "HomeHost", lambda *_: self.home)
             patch.setattr(making_module, "RunningQuery", lambda *_, **__: self.query)

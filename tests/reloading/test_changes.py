@@ -74,6 +74,7 @@ def test_comments_and_the_order_of_keys_change_nothing(tmp_path: Path) -> None:
         ("send_above: 1500ms", "send_above: 1s", "switching.send_above"),
         ("{send_above: 1500ms}", "{send_above: 1500ms, share: 40%}", "switching.share"),
         ("{send_above: 1500ms}", "{send_above: 1500ms, tolerance: 2s}", "switching.tolerance"),
+        ("{send_above: 1500ms}", "{send_above: 1500ms, dry_run: true}", "switching.dry_run"),
         ("{send_above: 1500ms}", "{send_above: 1500ms}\n    policy: {type: static, vms: 1}", "policy"),
         (
             "{send_above: 1500ms}",
