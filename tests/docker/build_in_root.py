@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.docker.docker_files import ROOT, image, instructions
 
 _FLAGS = ("--mount=", "--from=")
+_CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
 _AUTHORITIES = "etc/authorities-of-this-machine.crt"
 """Whom this machine trusts, for pip; the Debian in the folder may trust others."""
 
@@ -39,7 +40,7 @@ class Stage:
     def run(self, command: Sequence[str], *, user: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command in the stage; end the program if it fails."""
         who = [f"--userspec={user}"] if user else []
-        words = ["chroot", *who, str(self.root), "/bin/sh", "-c", f"cd {self.workdir} && exec {shlex.join(command)}"]
+        words = [_CHROOT, *who, str(self.root), "/bin/sh", "-c", f"cd {self.workdir} && exec {shlex.join(command)}"]
         environment = self.environment | {"PIP_CERT": f"/{_AUTHORITIES}"}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
