@@ -78,9 +78,9 @@ def check(
 @main.command(epilog="Example: spillway schema > spillway.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the config, for editors and other tools."""
-    from gateway.config import Config
+    from gateway.config.reference.schema import json_schema
 
-    typer.echo(json.dumps(Config.model_json_schema(), indent=2))
+    typer.echo(json.dumps(json_schema(), indent=2))
 
 
 watching.register(main)
