@@ -19,6 +19,7 @@ from gateway.cli import main
 from gateway.config import load
 from gateway.config.queries import QueryConfig
 from gateway.config.reference.schema import json_schema
+from tests.support.docs_inputs import make_inputs
 from tests.support.documents import ROOT, Block, blocks, documents, filled
 
 Document = dict[str, Any]
@@ -35,7 +36,7 @@ TERMS: Final = {
 OF_EC2: Final = {"region": "eu-west-1", "credentials": {"key": "a", "secret": "b"}, "sizes": ["m7i.large"]}
 YAML_BLOCKS = [block for block in blocks("yaml") if not set(YAML(typ="safe").load(block.text)) & FOREIGN]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-LANGUAGES: Final = {"yaml", "console", "sh", "python", "json", "sql", "mermaid", ""}
+LANGUAGES: Final = {"yaml", "console", "sh", "python", "json", "sql", "mermaid", "text", ""}
 COMMAND = get_command(main)
 
 
@@ -67,20 +68,6 @@ def whole(document: Document) -> Document:
         left_out = {**TERMS, **(OF_EC2 if document["cloud"].get("provider") == "ec2" else {})}
         document = {**document, "cloud": {**left_out, **document["cloud"]}}
     return {**document, "gateway": {"state_dir": "./state", **document.get("gateway", {})}, "queries": queries}
-
-
-def make_inputs(document: Document, folder: Path) -> None:
-    """Create the files and folders that a config reads."""
-    for query in document["queries"].values():
-        sources = [query.get("source", {}), *(stream["source"] for stream in query.get("sources", {}).values())]
-        for read in [*sources, *query.get("tables", {}).values()]:
-            path = read.get("path", "") if read.get("type", "file") == "file" else ""
-            if path.endswith("/"):
-                (folder / path).mkdir(parents=True, exist_ok=True)
-                (folder / path / "one.parquet").touch()
-            elif path:
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).touch()
 
 
 @pytest.mark.parametrize("block", YAML_BLOCKS, ids=str)
@@ -130,6 +117,8 @@ def arguments(line: str) -> list[str]:
 
 def parse(words: list[str]) -> None:
     """Let the command line's own parser read the words, without running anything."""
+    if "--help" in words:  # it would print and exit
+        words = [word for word in words if word != "--help"] or ["schema"]
     group, context = COMMAND, COMMAND.make_context("spillway", list(words))
     rest = words
     while isinstance(group, TyperGroup):

@@ -22,7 +22,11 @@ def locked() -> dict[str, str]:
 
 def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["dependency-groups"]["dev"],
+        *project["dependency-groups"]["docs"],
+    ]
     versions = locked()
     for requirement in map(Requirement, [*wanted, *project["build-system"]["requires"], "pip>=25.1"]):
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
@@ -33,7 +37,11 @@ def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     explained = (ROOT / "docs" / "dependencies.md").read_text()
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["dependency-groups"]["dev"],
+        *project["dependency-groups"]["docs"],
+    ]
     missing = [name for name in (Requirement(text).name for text in wanted) if f"`{name}`" not in explained]
     assert missing == []
 
@@ -65,7 +73,14 @@ def test_ci_runs_what_people_run() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert script.rstrip().endswith("make check\nmake worlds\nmake test")
     check = planned("check")
-    assert all(part in check for part in ("ruff check", "ruff format --check", "mypy", "lint-imports"))
+    parts = (
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        "lint-imports",
+        "mkdocs build --strict -f .ci/site/mkdocs.yml",
+    )
+    assert all(part in check for part in parts)
 
 
 def java_check(tmp_path: Path, java: str | None, **environ: str) -> subprocess.CompletedProcess[str]:

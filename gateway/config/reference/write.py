@@ -1,4 +1,4 @@
-"""Writes the page of all keys of the config: ``python -m gateway.config.reference docs/config.md``."""
+"""Writes the page of all keys of the config: ``python -m gateway.config.reference.write docs/config.md``."""
 
 from __future__ import annotations
 
