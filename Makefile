@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	module: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev --group docs -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev --group docs -e '.[all]'
 	@touch $(STAMP)
 
 java: ## check for a Java that Spark can use, or install it

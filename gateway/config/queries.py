@@ -18,10 +18,12 @@ from gateway.config.connectors.streams import (
     column_problem,
     common_ddl,
     has_columns,
+    key_of,
     streams_of,
 )
 from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
+from gateway.config.sections.extras import EXTRAS, why_missing
 from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
 from gateway.config.sections.payload import PayloadConfig
 from gateway.config.words.ddl import top_level_columns
@@ -84,6 +86,7 @@ class QueryConfig(Checked):
         ("_division_findings", ("one_schema", "switching", "sources")),
         ("_circle_findings", ("one_source", "sink", "sources")),
         ("_output_findings", ("output", "sink")),
+        ("_extra_findings", ("one_source", "sink", "sources")),
     )
 
     one_source: SourceConfig | None = Field(default=None, alias="source")
@@ -233,6 +236,14 @@ class QueryConfig(Checked):
 
     def _output_findings(self) -> list[Finding]:
         return output_findings(self.output, self.sink)
+
+    def _extra_findings(self) -> list[Finding]:
+        ends = [((*key_of(stream), "type"), source.type, "sources") for stream, source in self.inputs.items()]
+        return [
+            Finding(key=key, what=what)
+            for key, kind, side in [*ends, (("sink", "type"), self.sink.type, "sinks")]
+            if kind in EXTRAS and (what := why_missing(f"{kind} {side}", kind)) is not None
+        ]
 
     def _column_findings(self) -> list[Finding]:
         columns, source = top_level_columns(self.schema_ddl), self.one_source

@@ -14,6 +14,7 @@ from engines.spark.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import BillingConfig, BudgetConfig, billing_findings, billing_terms, size_prices
 from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
 from gateway.config.rented import Name, Provider, RentedConfig, rented_findings
+from gateway.config.sections.extras import why_missing
 from gateway.config.words.fields import (
     Address,
     AnyPath,
@@ -100,6 +101,8 @@ class GatewayConfig(Section):
         if self.fleet is None and self.object_store is not None:
             what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
+        if isinstance(self.object_store, BucketConfig) and (what := why_missing("buckets", "s3")):
+            refuse([Finding(key=("object_store",), what=what)])
         if self.lease_s < _LEASE_LEAST_S:
             # It is renewed each third of it, with requests that may take 2 s.
             what = f"is too short for an owner to renew it in time; write at least {_LEASE_LEAST_S:g}s"
@@ -217,6 +220,8 @@ class CloudConfig(RentedConfig):
 
     @model_validator(mode="after")
     def _fits_the_provider(self) -> Self:
+        if self.provider != "process" and (what := why_missing("rented VMs", "clouds")):
+            refuse([Finding(key=("provider",), what=what)])  # the prices of VMs are in that library, too
         findings = rented_findings(self.provider, self)
         if self.provider != "process":
             for key in ("warm", "emulate_link", "namespaces"):

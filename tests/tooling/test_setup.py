@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -20,13 +21,16 @@ def locked() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
+def dependencies(project: dict[str, Any]) -> list[str]:
+    """The requirements of the package, of its extras, and of those who work on it."""
+    groups, extras = project["dependency-groups"], project["project"]["optional-dependencies"]
+    of_extras = [text for name, texts in extras.items() if name != "all" for text in texts]
+    return [*project["project"]["dependencies"], *of_extras, *groups["dev"], *groups["docs"]]
+
+
 def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [
-        *project["project"]["dependencies"],
-        *project["dependency-groups"]["dev"],
-        *project["dependency-groups"]["docs"],
-    ]
+    wanted = dependencies(project)
     versions = locked()
     for requirement in map(Requirement, [*wanted, *project["build-system"]["requires"], "pip>=25.1"]):
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
@@ -37,13 +41,16 @@ def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     explained = (ROOT / "docs" / "dependencies.md").read_text()
-    wanted = [
-        *project["project"]["dependencies"],
-        *project["dependency-groups"]["dev"],
-        *project["dependency-groups"]["docs"],
-    ]
+    wanted = dependencies(project)
     missing = [name for name in (Requirement(text).name for text in wanted) if f"`{name}`" not in explained]
     assert missing == []
+
+
+def test_the_extra_all_has_all_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (every,) = map(Requirement, extras["all"])
+    assert every.name == "spillway"
+    assert every.extras == set(extras) - {"all"}
 
 
 def planned(*arguments: str) -> str:
