@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -40,8 +40,8 @@ browser: ## check for the browser of the tests, or install it
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
-demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, WAN=70ms,50mbit emulates a WAN
-	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
+demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, WAN=70ms,50mbit emulates a WAN
+	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick)
 
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
@@ -82,6 +82,9 @@ reproduce-esm: setup java wan ## repeat ESM's experiments over a WAN of 70 ms (a
 faults: setup java broker mosquitto wan ## run every fault test in full; takes hours, fails when a goal is missed, writes docs/reliability.md
 	@failed=0; SPILLWAY_FAULTS=full $(BIN)/python -m pytest -s tests/faults tests/wan || failed=$$?; \
 	$(BIN)/python -m tests.faults.figures; exit $$failed
+
+package: setup java ## build the wheel, install it into an empty environment, run it there, the quick demo too
+	@.ci/package $(BIN)/python
 
 docs: setup ## build the site of the documentation into build/site, and check its links
 	$(BIN)/python -m gateway.config.reference.write docs/config.md

@@ -101,8 +101,8 @@ class GatewayConfig(Section):
         if self.fleet is None and self.object_store is not None:
             what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
-        if isinstance(self.object_store, BucketConfig) and (what := why_missing("buckets", "s3")):
-            refuse([Finding(key=("object_store",), what=what)])
+        if isinstance(self.object_store, BucketConfig) and (missing := why_missing("buckets", "s3")):
+            refuse([Finding(key=("object_store",), what=missing)])
         if self.lease_s < _LEASE_LEAST_S:
             # It is renewed each third of it, with requests that may take 2 s.
             what = f"is too short for an owner to renew it in time; write at least {_LEASE_LEAST_S:g}s"
