@@ -41,6 +41,7 @@ class SwitchingConfig(Section):
         keep_vm_bytes: D_s: a VM is also kept if it got at least this many bytes, before trimming, in its period.
         tolerance_s: tau: for how long the latency must be too high before a VM is launched.
         pause_most_s: a query with state moves to a VM only if its events are then held for no longer than this.
+        dry_run: only tell what would be done: the query's events stay home, and it launches no VM.
     """
 
     mode: Annotated[
@@ -58,6 +59,7 @@ class SwitchingConfig(Section):
     keep_vm_bytes: Size = 1_000_000
     tolerance_s: Duration = Field(default=1.0, alias="tolerance")
     pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
+    dry_run: bool = False
 
     def findings(self, schema_ddl: str) -> list[Finding]:
         """Return what is wrong with how the query is divided."""

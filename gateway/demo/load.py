@@ -17,7 +17,7 @@ SPIKE_SHARE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DemoPace:
     """How much a demo plays.
 
     Attributes:
@@ -32,13 +32,13 @@ class Pace:
 
 
 # Durations as in Figure 7 of ESM (two spikes, with a longer calm between them), scaled to 68 s.
-FULL = Pace(
+FULL = DemoPace(
     warm_up_events=200_000,
     capacity_events=120_000,
     profile=((4.0, BASE_SHARE), (15.0, SPIKE_SHARE), (25.0, BASE_SHARE), (15.0, SPIKE_SHARE), (9.0, BASE_SHARE)),
 )
 # To see that everything works: one spike, just long enough for a VM. Latencies say little after so short a warm-up.
-QUICK = Pace(
+QUICK = DemoPace(
     warm_up_events=30_000,
     capacity_events=40_000,
     profile=((1.0, BASE_SHARE), (9.0, SPIKE_SHARE), (4.0, BASE_SHARE)),
@@ -57,7 +57,7 @@ class RateSegment(msgspec.Struct, frozen=True):
         return self.duration_s * self.events_per_s
 
 
-def spikes(capacity_events_per_s: float, pace: Pace = FULL) -> tuple[RateSegment, ...]:
+def spikes(capacity_events_per_s: float, pace: DemoPace = FULL) -> tuple[RateSegment, ...]:
     """Return the demo's profile for an engine that sustains ``capacity_events_per_s``."""
     if capacity_events_per_s <= 0:
         raise ValueError(f"capacity must be above 0 events/s, not {capacity_events_per_s}")

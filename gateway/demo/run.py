@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
 from gateway.demo.behind import Behind
-from gateway.demo.load import FULL, Pace, RateSegment, distinct_mails, event_count, loops_needed, spikes
+from gateway.demo.load import FULL, DemoPace, RateSegment, distinct_mails, event_count, loops_needed, spikes
 from gateway.demo.page import write_page
 from gateway.demo.report import (
     TITLES,
@@ -69,7 +69,7 @@ _QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
 }
 
 
-def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: Pace = FULL) -> int:
+def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL) -> int:
     """Run the demo.
 
     Args:
