@@ -18,6 +18,7 @@ from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import TrustError
+from infra.servicemanager import ServiceManager
 from infra.statefiles import StateError, queries_without_config
 
 _LOG = logging.getLogger(__name__)
@@ -51,10 +52,10 @@ def run(
 
 
 async def _run_as_owner(config: Config, drain: bool, report: Path | None, record: Path | None, keep_hosts: bool) -> int:
-    clock = SystemClock()
+    clock, manager = SystemClock(), ServiceManager()
     async with owned_fleet(config.gateway, clock) as ownership:
         warn_of_removed_queries(config)
-        daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership)
+        daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership, manager=manager)
         return await daemon.run(drain, report, record)
 
 
