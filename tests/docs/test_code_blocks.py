@@ -33,6 +33,12 @@ TERMS: Final = {
     "billing": {"usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
     "budget": {"usd_per_day": 5},
 }
+OF_PROCESSES: Final = {
+    **TERMS,
+    "provider": "process",
+    "boot": "15s",
+    "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
+}
 OF_EC2: Final = {"region": "eu-west-1", "credentials": {"key": "a", "secret": "b"}, "sizes": ["m7i.large"]}
 YAML_BLOCKS = [block for block in blocks("yaml") if not set(YAML(typ="safe").load(block.text)) & FOREIGN]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -65,7 +71,7 @@ def whole(document: Document) -> Document:
         for name, query in document.get("queries", {"shown": {}}).items()
     }
     if "cloud" in document:
-        left_out = {**TERMS, **(OF_EC2 if document["cloud"].get("provider") == "ec2" else {})}
+        left_out = {"ec2": {**TERMS, **OF_EC2}, None: OF_PROCESSES}.get(document["cloud"].get("provider"), TERMS)
         document = {**document, "cloud": {**left_out, **document["cloud"]}}
     return {**document, "gateway": {"state_dir": "./state", **document.get("gateway", {})}, "queries": queries}
 
