@@ -14,7 +14,6 @@ from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sinks.base import FencedError
 from gateway.views.http.serving import ApiError
 from gateway.views.logs import begin_logging, in_a_sentence
-from gateway.views.traces.otlp import NoTracesError
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -44,7 +43,7 @@ def run(
     try:
         with owned_by(config):
             return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
-    except (StateError, FencedError, ApiError, NoTracesError, NoQueryRunsError) as error:
+    except (StateError, FencedError, ApiError, NoQueryRunsError) as error:
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:

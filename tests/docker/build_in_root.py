@@ -138,8 +138,8 @@ def try_out(last: Stage) -> None:
     said = last.run([*made.entrypoint, "check", made.command[-1]], user=made.user)
     print(said.stdout)
     assert "stateless" in said.stdout
-    traces = "from gateway.views.traces.otlp import why_not_here; assert not why_not_here()"
-    last.run(["/opt/spillway/venv/bin/python", "-c", traces], user=made.user)
+    extras = "from gateway.config.sections.extras import *; assert not any(why_missing(name, name) for name in EXTRAS)"
+    last.run(["/opt/spillway/venv/bin/python", "-c", extras], user=made.user)
     unhealthy = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]) != 1)"
     last.run(["/opt/spillway/venv/bin/python", "-c", unhealthy, *made.health], user=made.user)
 

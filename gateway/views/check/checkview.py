@@ -19,7 +19,6 @@ from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
 from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text
 from gateway.views.check.checksource import other_readers_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
-from gateway.views.traces.otlp import why_not_here
 from infra.clock import SystemClock
 from infra.statefiles import StateError
 
@@ -105,11 +104,7 @@ def _why_no_tls(config: Config) -> str:
     return ""
 
 
-def _why_no_traces(config: Config) -> str:
-    return "" if config.gateway.traces is None else why_not_here()
-
-
-_GATEWAY_LOOKS: Final = ((("state_dir",), _why_not_here), (("api", "tls"), _why_no_tls), (("traces",), _why_no_traces))
+_GATEWAY_LOOKS: Final = ((("state_dir",), _why_not_here), (("api", "tls"), _why_no_tls))
 """What ``run`` would refuse of the gateway itself: a key of its section, and a function that returns why."""
 
 

@@ -6,18 +6,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Final
 
 from gateway.core.traces.spans import RunSpan
 
-_EXPORTER: Final = "opentelemetry.exporter.otlp.proto.http"
 _PATH: Final = "/v1/traces"
 _LIBRARY_LOG: Final = logging.getLogger("opentelemetry")
-
-
-class NoTracesError(Exception):
-    """Traces cannot be sent from this machine; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +31,15 @@ class RunTrace:
     ahead_s: float
 
 
-def why_not_here() -> str:
-    """Return why traces cannot be sent from this machine; empty if they can."""
-    try:
-        found = find_spec(_EXPORTER)
-    except ModuleNotFoundError:
-        found = None
-    if found is not None:
-        return ""
-    return 'OpenTelemetry is not installed: run pip install "spillway[traces]", or remove traces'
-
-
 class Collector:
     """A collector that takes spans by OTLP over HTTP.
 
     Args:
         endpoint: its base address, as in http://127.0.0.1:4318.
         within_s: how long a request may take, with its retries.
-
-    Raises:
-        NoTracesError: OpenTelemetry is not installed.
     """
 
     def __init__(self, endpoint: str, within_s: float) -> None:
-        if why := why_not_here():
-            raise NoTracesError(why)
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
 

@@ -14,7 +14,7 @@ from gateway.core.traces.ids import TraceIds
 from gateway.core.traces.spans import spans_of
 from gateway.core.traces.stories import RunStory, Stories
 from gateway.query.flow.dispatcher import RunEvent, RunInstruction, Watch
-from gateway.views.traces.otlp import Collector, NoTracesError, RunTrace
+from gateway.views.traces.otlp import Collector, RunTrace
 from infra.clock import Clock
 from infra.threads import run_to_end
 from infra.together import end_tasks
@@ -74,19 +74,12 @@ class Tracing:
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        """Send traces while the block lasts.
-
-        Raises:
-            NoTracesError: OpenTelemetry is not installed.
-        """
+        """Send traces while the block lasts."""
         config = self._config
         if config is None:
             yield
             return
-        try:
-            sink = await run_to_end(lambda: self._make(config.endpoint, _SEND_WITHIN_S))
-        except NoTracesError as error:
-            raise NoTracesError(f"gateway.traces: {error}") from error
+        sink = await run_to_end(lambda: self._make(config.endpoint, _SEND_WITHIN_S))
         task = asyncio.create_task(self._send_all(sink), name="send traces")
         try:
             yield
