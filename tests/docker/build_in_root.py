@@ -34,18 +34,24 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.workdir = "/"
-        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.user = ""
 
     def run(self, command: Sequence[str], *, user: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command in the stage; end the program if it fails."""
         who = [f"--userspec={user}"] if user else []
         words = [_CHROOT, *who, str(self.root), "/bin/sh", "-c", f"cd {self.workdir} && exec {shlex.join(command)}"]
-        environment = self.environment | {"PIP_CERT": f"/{_AUTHORITIES}"}
+        environment = self.environment | {"PIP_CERT": f"/{_AUTHORITIES}", "HOME": self.home_of(user)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{shlex.join(command)}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return done
+
+    def home_of(self, user: str) -> str:
+        """Return the home of a user (uid:gid), which container engines read there, too; without one, of root."""
+        uid = user.partition(":")[0] or "0"
+        users = (line.split(":") for line in (self.root / "etc" / "passwd").read_text().splitlines())
+        return next(fields[5] for fields in users if fields[2] == uid)
 
     def copy(self, value: str, stages: dict[str, Stage]) -> None:
         """Carry out a COPY."""
@@ -103,7 +109,8 @@ def build(folder: Path) -> Stage:
         name = began.split()[-1]
         stage = stages[name] = Stage(folder / name)
         subprocess.run(["cp", "-a", str(folder / "debian"), str(stage.root)], check=True)
-        shutil.copy("/etc/resolv.conf", stage.root / "etc" / "resolv.conf")
+        for name_file in ("resolv.conf", "hosts"):
+            shutil.copy(Path("/etc", name_file), stage.root / "etc" / name_file)
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", stage.root / _AUTHORITIES)
         with with_proc(stage.root):
             for instruction, value in rest:
@@ -133,7 +140,7 @@ def try_out(last: Stage) -> None:
     config = last.root / "etc" / "spillway" / "config.yaml"
     config.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "docker" / "spillway.yaml", config)
-    last.environment |= {"KAFKA": "k:9092", "MQTT_HOST": "m", "BUCKET": "b", "S3_ENDPOINT": "http://s:5000"}
+    last.environment |= {"KAFKA": "k:9092", "MQTT_HOST": "m", "BUCKET": "results", "S3_ENDPOINT": "http://s:5000"}
     last.environment |= {"SPARK_MASTER": "local[1]"}
     said = last.run([*made.entrypoint, "check", made.command[-1]], user=made.user)
     print(said.stdout)
