@@ -180,7 +180,7 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        """LimitsVms the owners; 0 before this gateway owned it."""
+        """Counts the owners; 0 before this gateway owned it."""
         return self._lease.epoch
 
     @property
