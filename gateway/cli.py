@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from gateway.commands import steering, trying, watching
+from gateway.commands import beginning, steering, trying, watching
 from gateway.commands.common import ANSWER_WITHIN_S, BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
@@ -83,6 +83,7 @@ def schema() -> None:
     typer.echo(json.dumps(Config.model_json_schema(), indent=2))
 
 
+beginning.register(main)
 trying.register(main)
 watching.register(main)
 steering.register(main)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.sampled import sample_topics, shares
 from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_topics import sent
 from tests.connectors.ports import free_port
 
 SCHEMA = pa.schema([("n", pa.int64()), ("_partition", pa.int32())])
@@ -21,16 +22,6 @@ MOST_BYTES = 1 << 20
 
 def config(brokers: str, topic: str, **said: object) -> KafkaSourceConfig:
     return KafkaSourceConfig.model_validate({"type": "kafka", "brokers": brokers, "topics": [topic], **said})
-
-
-async def sent(broker: Broker, topic: str, *values: tuple[int, bytes]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=broker.brokers)
-    await producer.start()
-    try:
-        for partition, value in values:
-            await producer.send_and_wait(topic, value, partition=partition)
-    finally:
-        await producer.stop()
 
 
 async def test_the_first_or_the_last_records_are_read_and_no_group_appears(broker: Broker) -> None:
