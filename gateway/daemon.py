@@ -26,6 +26,7 @@ from gateway.query.flow.memory import MemoryPool
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
+from gateway.steering.keeping import kept_on_disk
 from gateway.steering.parts import GatewayParts
 from gateway.steering.table import served
 from gateway.views.http.answers import decision_answer
@@ -122,6 +123,7 @@ class Daemon:
         async with (
             serve_api(served(self.parts, self._history), self._config.gateway.api),
             recorded(record, self._queries, self._clock),
+            kept_on_disk(self.parts),
         ):
             try:
                 if not await self._begin_unless_stopped():

@@ -137,4 +137,4 @@ def test_why_refuses_what_it_cannot_answer(tmp_path: Path) -> None:
     assert (no_query.exit_code, "its queries are words" in no_query.output) == (2, True)
     no_time = CliRunner().invoke(main, ["why", config, "--at", "noon"])
     assert (no_time.exit_code, "as in 10m" in no_time.output) == (2, True)
-    assert "so long ago that is still known" in why(config, "--at", "10m")
+    assert "so long ago that is still known" in why(config, "words", "--at", "10m")
