@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from gateway.commands import beginning, explaining, steering, trying, watching
+from gateway.commands import beginning, explaining, reporting, steering, trying, watching
 from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
@@ -87,6 +87,7 @@ beginning.register(main)
 trying.register(main)
 watching.register(main)
 explaining.register(main)
+reporting.register(main)
 steering.register(main)
 
 

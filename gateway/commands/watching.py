@@ -77,8 +77,14 @@ def _last_seen(config: Config, no_answer: str) -> LastSeen:
 
 def after_the_end(seen: LastSeen) -> dict[str, Any]:
     """Return the answers of a gateway that does not run, as those of one that does are."""
+    from gateway.views.terminal import ENDED
+
     status = {**seen.answers["status"], "phase": "not running", "paused": False, "trouble": ""}
-    return {**seen.answers, "status": status}
+    queries = [
+        {**query, "state": ENDED if query["state"] == "running" else query["state"]}
+        for query in seen.answers["queries"]["queries"]
+    ]
+    return {**seen.answers, "status": status, "queries": {"queries": queries}}
 
 
 def top(config: ConfigPath) -> None:
