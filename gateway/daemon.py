@@ -9,8 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSinkConfig
+from gateway.config.models import Config
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
@@ -23,9 +22,13 @@ from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation
 from gateway.query.flow.memory import MemoryPool
+from gateway.query.making import QueryMaker
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
+from gateway.reloading.live import LiveGateway
+from gateway.reloading.reloader import Reloader
+from gateway.reloading.triggers import ReloadTriggers
 from gateway.steering.keeping import kept_on_disk
 from gateway.steering.parts import GatewayParts
 from gateway.steering.table import served
@@ -38,7 +41,6 @@ from gateway.views.runrecord import Boot
 from gateway.views.tracefile import recorded
 from infra.clock import Clock
 from infra.link.keys.trust import Authority
-from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
 from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, QuerySlot, SlotEnded, StopAll
@@ -72,6 +74,7 @@ class Daemon:
         self._profiler = Profiler(
             config.gateway.slot_s, {name: query.qos.statistic for name, query in config.queries.items()}
         )
+        self._first = next(iter(config.queries))
         settings = scheduler_settings(config)
         self._deciding = Deciding(
             settings,
@@ -92,12 +95,8 @@ class Daemon:
         )
         self._cloud = make_cloud(config, clock)
         self._memory = MemoryPool(config.gateway.memory_bytes)
-        self._queries = {name: self._make_query(name) for name in config.upstream_first}
-        for folder in queries_without_config(self._state_dir / "queries", config.queries):
-            _LOG.warning(
-                "%s holds the state of a query that is not in the config: remove the folder if you no longer need it",
-                folder,
-            )
+        maker = self._make_maker()
+        self._queries = {name: maker.make(name, config) for name in config.upstream_first}
         self._home = make_home(config, self._authority, self._queries, clock)
         self._supervision = Supervision(config, self._queries, self._home, self._profiler, clock, self._on_open)
         self._stop = asyncio.Event()
@@ -109,6 +108,10 @@ class Daemon:
         self._actuator = self._make_actuator()
         self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
+        self._slot = asyncio.Lock()
+        self._live = self._make_live(config, maker)
+        self._reloader = Reloader(self._live)
+        self._reloads = ReloadTriggers(self._reloader, clock, self._fail)
         self.parts = self._make_parts()
         self.phase = "starting"
 
@@ -120,6 +123,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reloads.now)
         async with (
             serve_api(served(self.parts, self._history), self._config.gateway.api),
             recorded(record, self._queries, self._clock),
@@ -133,8 +137,11 @@ class Daemon:
                 self._composer.begin(self._clock.now())
                 _LOG.info("ready: the live page and the API are at http://%s/", self._config.gateway.api.listen)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
-                await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
+                if self._config.gateway.watch and (file := self._config.file) is not None:
+                    self._reloads.watch(file)
+                await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._supervision.drained))
                 self.phase = "stopping"
+                await self._reloads.end()
                 await self._wind_down()
                 self._log_failed_queries(until_drained=until_drained)
             finally:
@@ -167,7 +174,7 @@ class Daemon:
         await all_or_none(self._own(), self._warm_up())
         self.phase = "starting"
         await self._supervision.begin()
-        self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
+        self._recorder = Recorder(self._first, self._clock.now())
         self._actuator.queries_are_open()
 
     async def _own(self) -> None:
@@ -198,17 +205,14 @@ class Daemon:
         await end_tasks(begin)
         return False
 
-    @property
-    def _drained(self) -> bool:
-        return self._supervision.drained
-
     async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
         """End each slot at its time, until ``over`` or, unless that is known already, a failure."""
         while not over() and (despite_failure or self._failure is None):
             await self._clock.sleep_until(min(self._slot_ends_s, self._clock.now() + _POLL_S))
             self._check()
             if self._clock.now() >= self._slot_ends_s:
-                await self._end_slot()
+                async with self._slot:
+                    await self._end_slot()
                 self._slot_ends_s = max(self._slot_ends_s + self._config.gateway.slot_s, self._clock.now())
 
     async def _end_slot(self) -> None:
@@ -225,8 +229,7 @@ class Daemon:
         )
         self._books.save_soon()
         self._add_moment(now_s, slots)
-        if self._recorder is not None:
-            first = self._queries[next(iter(self._config.queries))]
+        if self._recorder is not None and (first := self._queries.get(self._first)) is not None:
             states = [str(state) for state in self._scheduler.vms.values()]
             self._recorder.slot(now_s, slots, first.tally, states)
 
@@ -244,9 +247,7 @@ class Daemon:
     def _record(self, event: Event, commands: Sequence[Command]) -> None:
         self._composer.happened(event, commands, self._clock.wall())
         if self._recorder is not None:
-            self._recorder.event(event)
-            for command in commands:
-                self._recorder.command(event.at_s, command)
+            self._recorder.note(event, commands)
 
     def _check(self) -> None:
         mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
@@ -276,7 +277,11 @@ class Daemon:
         """
         self._deciding.handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
         await asyncio.gather(*(query.stop_reading() for query in self._queries.values()))
-        await self._keep_time(lambda: self._supervision.delivered)
+        ends_s = self._clock.now() + self._config.gateway.drain_timeout_s
+        await self._keep_time(lambda: self._supervision.delivered or self._clock.now() >= ends_s)
+        if not self._supervision.delivered:
+            text = "not all was delivered within gateway.drain_timeout: the rest is delivered after the next start"
+            self._fail(text)
         self._deciding.handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
@@ -292,19 +297,10 @@ class Daemon:
         if left := self._actuator.reaper.not_terminated:
             self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
-            await self._stop_queries()
+            for why in await self._supervision.stop_queries():
+                self._fail(why)
         finally:
             await self._end_hosts()
-
-    async def _stop_queries(self) -> None:
-        """Stop all queries; a query that cannot be stopped cleanly does not prevent the others from stopping."""
-        names = list(self._queries)
-        ends = await asyncio.gather(*(self._queries[name].stop() for name in names), return_exceptions=True)
-        for name, error in zip(names, ends, strict=True):
-            if isinstance(error, asyncio.CancelledError):
-                raise error
-            if isinstance(error, BaseException):
-                self._fail(f"query {name} could not be stopped cleanly: {error!r}")
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them for the next gateway."""
@@ -315,37 +311,41 @@ class Daemon:
                 await self._cloud.close()
 
     def _write_report(self, path: Path) -> None:
-        if self._recorder is None:
+        first = self._queries.get(self._first)
+        if self._recorder is None or first is None:
             return
-        first = self._queries[next(iter(self._config.queries))]
         boot: Boot = "emulated" if "emulated" in self._actuator.boots or self._config.cloud.warm else "real"
         fleet = self._scheduler.totals(self._clock.now())
         self._recorder.write(path, first.tally.events, first.tally, fleet, boot)
 
     # ------------------------------------------------------------------------------------------------------- making
 
-    def _make_query(self, name: str) -> RunningQuery:
-        query = self._config.queries[name]
-        return RunningQuery(
-            name,
-            query,
-            folder=self._state_dir / "queries" / name,
-            code_path=code_path_for(query.function, self._config.folder),
-            memory=self._memory.share(),
+    def _make_maker(self) -> QueryMaker:
+        return QueryMaker(
+            memory=self._memory,
             profiler=self._profiler,
             clock=self._clock,
-            upstream=self._upstream,
             on_failed=lambda query, vm, reason: self._actuator.keep_off(query, vm, reason),
             on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
+            is_over=lambda query: self._supervision.over(query),
             why_not_write=self._membership.why_not_write,
-            fleet=self._membership.of(query),
-            spark=self._config.private.spark,
+            fleet_of=self._membership.of,
         )
 
-    def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
-        sink = self._config.queries[name].sink
-        assert isinstance(sink, FileSinkConfig), "the config refuses to read the results of any other sink"
-        return sink.path, lambda: self._supervision.over(name)
+    def _make_live(self, config: Config, maker: QueryMaker) -> LiveGateway:
+        return LiveGateway(
+            config=config,
+            phase=lambda: self.phase,
+            queries=self._queries,
+            supervision=self._supervision,
+            maker=maker,
+            home=self._home,
+            deciding=self._deciding,
+            profiler=self._profiler,
+            actuator=self._actuator,
+            slot=self._slot,
+            clock=self._clock,
+        )
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
         """Report an opened query to the scheduler, and open it on the VMs; a suspect is kept off VMs."""
@@ -385,7 +385,8 @@ class Daemon:
 
     def _make_parts(self) -> GatewayParts:
         return GatewayParts(
-            config=self._config,
+            reloader=self._reloader,
+            current=lambda: self._live.config,
             deciding=self._deciding,
             supervision=self._supervision,
             queries=self._queries,

@@ -17,6 +17,7 @@ from infra.clock import Clock
 from policies.choose import Policies
 from policies.money.ledger import LedgerState
 from policies.signals import Ask, BudgetFrozen, Command, Event, Fit, LedgerRestored, SlotAnswered
+from policies.steering import SettingsChanged
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,6 +62,20 @@ class Deciding:
     def restore(self, state: LedgerState) -> None:
         """Continue with the spending of an earlier gateway."""
         self.handle(lambda event_id, at_s: LedgerRestored(event_id=event_id, at_s=at_s, state=state))
+
+    def change(self, settings: SchedulerSettings) -> None:
+        """Use other settings for queries, budget and the limit of VMs; call it between two slots only."""
+        self.handle(
+            lambda event_id, at_s: SettingsChanged(
+                event_id=event_id,
+                at_s=at_s,
+                queries=settings.queries,
+                max_vms=settings.max_vms,
+                budget=settings.budget,
+                sheds=settings.sheds,
+            )
+        )
+        self._policies.change(settings.queries, settings.site)
 
     def freeze(self, why: str) -> None:
         """Reserve no more money, because of ``why``; continue if it is empty."""

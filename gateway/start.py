@@ -18,7 +18,7 @@ from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import TrustError
-from infra.statefiles import StateError
+from infra.statefiles import StateError, queries_without_config
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,5 +53,13 @@ def run(
 async def _run_as_owner(config: Config, drain: bool, report: Path | None, record: Path | None, keep_hosts: bool) -> int:
     clock = SystemClock()
     async with owned_fleet(config.gateway, clock) as ownership:
+        warn_of_removed_queries(config)
         daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership)
         return await daemon.run(drain, report, record)
+
+
+def warn_of_removed_queries(config: Config) -> None:
+    """Log which folders hold the state of queries that are not in the config."""
+    for folder in queries_without_config(config.gateway.state_dir / "queries", config.queries):
+        text = "%s holds the state of a query that is not in the config: remove the folder if you no longer need it"
+        _LOG.warning(text, folder)

@@ -46,6 +46,11 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
             return QueueingPolicy(options, site, latency_s)
 
 
+def choice(settings: QuerySettings) -> tuple[PolicyOptions | None, float]:
+    """Return what determines a query's policy beside ``Site``: its options, and the latency that the query promises."""
+    return settings.policy, settings.latency_qos_s
+
+
 class Policies:
     """The policies of a gateway's queries. They answer ``Ask``; nothing else holds or changes them.
 
@@ -57,13 +62,23 @@ class Policies:
     """
 
     def __init__(self, queries: Iterable[QuerySettings], site: Site) -> None:
-        self._policies = {
-            query.name: make_policy(query.policy, site, query.latency_qos_s)
-            for query in queries
-            if query.policy is not None
-        }
+        self._site = site
+        self._chosen: dict[str, tuple[PolicyOptions | None, float]] = {}
+        self._policies: dict[str, VmPolicy] = {}
         self._last: dict[str, Advice] = {}
         self._turn = 0
+        self.change(queries, site)
+
+    def change(self, queries: Iterable[QuerySettings], site: Site) -> None:
+        """Take other settings: a changed policy begins anew, the others go on with what they have learned."""
+        chosen = {query.name: choice(query) for query in queries if query.policy is not None}
+        kept = {name for name, each in chosen.items() if site == self._site and self._chosen.get(name) == each}
+        self._policies = {
+            name: self._policies[name] if name in kept else make_policy(options, site, latency_s)
+            for name, (options, latency_s) in chosen.items()
+        }
+        self._last = {name: advice for name, advice in self._last.items() if name in kept}
+        self._site, self._chosen = site, chosen
 
     def answer(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
         """Return the policies' answers; takes as long as planning does.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from policies.advice import Advice, FitOrder, PolicyAnswer, Question, Seen, Site, StandingVm, Training
-from policies.choose import make_policy
+from policies.choose import choice, make_policy
 from policies.planning.cooldown import CoolDown
 from policies.signals import HOME, Ask, Cause, Command, Fit, Fitted, SlotEnded
 from policies.switching.query import SwitchedQuery
@@ -38,12 +38,9 @@ class Demand:
     def __init__(self, queries: Mapping[str, SwitchedQuery], site: Site) -> None:
         self._queries = queries
         self._site = site
-        # The policies are asked elsewhere; these instances only tell their kind.
-        self._kinds = {
-            name: type(make_policy(query.settings.policy, site, query.settings.latency_qos_s))
-            for name, query in queries.items()
-        }
-        self._planning = [name for name, query in queries.items() if query.settings.policy is not None]
+        self._choose()
+        self._fitting: set[str] = set()
+        self._void: set[str] = set()
         self._cool_down = CoolDown(site.terms.period_s, _JITTER * site.slot_s)
         self._trained: dict[str, Training] = {}
         self._asked = 0
@@ -51,6 +48,36 @@ class Demand:
         self._overlap = Overlap(site.slot_s)
         self._said: Mapping[str, Advice] = dict.fromkeys(queries, Advice())
         self.advice: Mapping[str, Advice] = self._said
+
+    def _choose(self) -> None:
+        """Note the policy of each query. They are asked elsewhere; these instances only tell their kind."""
+        self._chosen = {name: choice(query.settings) for name, query in self._queries.items()}
+        self._kinds = {
+            name: type(make_policy(options, self._site, latency_s))
+            for name, (options, latency_s) in self._chosen.items()
+        }
+        self._planning = [name for name, (options, _) in self._chosen.items() if options is not None]
+
+    def change(self, site: Site) -> None:
+        """Take other settings: queries that are new, changed or gone, and ``site``.
+
+        A changed policy begins anew: its advice, and a training that is under way, count no more.
+
+        Raises:
+            ValueError: the policies were asked and have not answered yet.
+        """
+        if self.unanswered:
+            raise ValueError("settings cannot change between a question to the policies and their answers")
+        before, same_site = self._chosen, site == self._site
+        self._site = site
+        self._choose()
+        kept = {name for name, chosen in self._chosen.items() if before.get(name) == chosen}
+        kept = {name for name in kept if same_site or name not in self._planning}
+        self._void |= self._fitting - kept
+        self._fitting &= kept
+        self._trained = {name: trained for name, trained in self._trained.items() if name in kept}
+        self._said = {name: self._said[name] if name in kept else Advice() for name in self._queries}
+        self.advice = {name: self.advice[name] if name in kept else Advice() for name in self._queries}
 
     # --------------------------------------------------------------------------------------------------------- asking
 
@@ -116,6 +143,7 @@ class Demand:
         return [self._fit(event_id, answer.query, answer.order) for answer in answers if answer.order is not None]
 
     def _fit(self, event_id: str, query: str, order: FitOrder) -> Fit:
+        self._fitting.add(query)
         cause = Cause(event_id, f"{query}: its models learn what was seen since the last time")
         return Fit(query=query, training=order.training, seed=order.seed, cause=cause)
 
@@ -125,8 +153,12 @@ class Demand:
         Raises:
             ValueError: the query's policy never orders a training.
         """
+        if event.query in self._void:
+            self._void.discard(event.query)
+            return
         if event.query not in self._planning:
             raise ValueError(f"{self._kinds[event.query].name} never asked for {len(event.models)} models")
+        self._fitting.discard(event.query)
         self._trained[event.query] = Training(event.models, event.trouble)
 
     def _standing(self, machine: VmAccount, at_s: float) -> StandingVm:

@@ -1,11 +1,13 @@
-"""The events by which an operator overrules the scheduler. The policies do not see them."""
+"""The events by which an operator overrules the scheduler, or changes its settings. The policies do not see them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
 
+from policies.money.ledger import Budget
 from policies.signals import Event
+from policies.switching.query import QuerySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +52,23 @@ class VmStopOrdered(Event):
 
     vm: str
     at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChanged(Event):
+    """Queries, the budget or the limit of VMs are others from now on.
+
+    A query that was there before keeps its route, its pin and what is known of it. Live VMs beyond ``max_vms`` are kept
+    until they are not wanted any more.
+
+    Attributes:
+        queries: all queries.
+        max_vms: the limit of VMs that live at a time.
+        budget: the limits of spending.
+        sheds: whether events are shed that would be late because the budget is spent.
+    """
+
+    queries: tuple[QuerySettings, ...]
+    max_vms: int
+    budget: Budget
+    sheds: bool = False

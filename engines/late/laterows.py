@@ -14,6 +14,7 @@ from engines.late.lineage import Lineage, NoLineageError
 from engines.query.conditions import scala_items
 from engines.query.known import KnownQuery
 from engines.spark.session import sibling
+from infra.messages import STREAM, OpenQuery
 
 _DROPPED = "numRowsDroppedByWatermark"
 """The metric of operators that drop rows."""
@@ -63,18 +64,29 @@ def late_rows(query: KnownQuery, execution: Any, rows: pa.RecordBatch) -> LateRo
     Raises:
         NoLineageError: the plan does not say which rows these are.
     """
-    assert query.spec.event_time is not None
     watermark_ms = _watermark_ms(execution.executedPlan())
     watermark, never = (pa.scalar(us, pa.timestamp("us", "UTC")) for us in (1000 * watermark_ms, _NEVER_US))
     # A window ends after each of its rows, so no other rows can be among them.
-    behind = pc.less_equal(rows.column(query.spec.event_time.column), watermark)
-    numbers = pc.indices_nonzero(behind.fill_null(False)).cast(pa.int64())
+    numbers = pc.indices_nonzero(_behind(query.spec, rows, watermark)).cast(pa.int64())
     lineage = Lineage(sibling(query.base), rows.take(numbers), execution.optimizedPlan())
     found = pa.concat_tables(lineage.event_times())
     found = found.set_column(1, "time", found["time"].fill_null(never))
     latest = found.group_by("row").aggregate([("time", "max")])
     late = latest.filter(pc.less_equal(latest["time_max"], watermark)).column("row")
     return LateRows(tuple(sorted(numbers.take(late.combine_chunks()).to_pylist())), watermark_ms)
+
+
+def _behind(spec: OpenQuery, rows: pa.RecordBatch, watermark: pa.Scalar) -> pa.Array:
+    """Return for each row whether it is to be named if it came too late, and is behind the watermark."""
+    if spec.event_time is not None:
+        return pc.less_equal(rows.column(spec.event_time.column), watermark).fill_null(False)
+    found = pa.array(np.zeros(rows.num_rows, bool))
+    for stream in spec.streams:
+        if stream.name in spec.keep_late and stream.event_time is not None:
+            times = rows.column(dict(stream.columns)[stream.event_time.column])
+            late = pc.and_kleene(pc.equal(rows.column(STREAM), stream.name), pc.less_equal(times, watermark))
+            found = pc.or_(found, late.fill_null(False))
+    return found
 
 
 def _watermark_ms(plan: Any) -> int:

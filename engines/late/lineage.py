@@ -103,6 +103,12 @@ class Lineage:
         if kind == "Expand":
             projections = [each.appended(self._row) for each in scala_items(node.projections())]
             return self._logical.Expand(self._seq(projections), node.output().appended(self._row), below[0])
+        if kind == "Union":
+            # It takes the columns of its inputs by their positions.
+            below = [
+                self._logical.Project(child.output().appended(self._row), carried)
+                for child, carried in zip(children, below, strict=True)
+            ]
         return node.withNewChildren(self._seq(below))
 
     def _relation(self, leaf: Any) -> Any:
@@ -145,9 +151,10 @@ def _check_below(node: Any) -> None:
     if not children:
         return
     known = kind in _SAME_OUTPUT | _MORE_OUTPUT | {"Project", "Expand", "EventTimeWatermark", "Join"}
-    if not known or len(streaming) != 1:
+    if kind != "Union" and not (known and len(streaming) == 1):
         raise NoLineageError(f"its plan has {kind} below another operator that keeps state")
-    _check_below(streaming[0])
+    for each in streaming:
+        _check_below(each)
 
 
 def _event_time(operator: Any, below: Any) -> Any:

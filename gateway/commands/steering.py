@@ -10,6 +10,7 @@ import typer
 from gateway.commands.common import V1, ConfigPath, QueryName, asked, loaded, with_query
 
 _WITHIN_S: Final = 60.0
+_RELOAD_WITHIN_S: Final = 300.0
 _HowLong = Annotated[str, typer.Option("--for", metavar="DURATION", help="It ends by itself after this; at most 168h.")]
 _VmName = Annotated[str, typer.Argument(metavar="VM", help="The VM's name, as status shows it.")]
 
@@ -24,6 +25,7 @@ def register(main: typer.Typer) -> None:
         (resume, "resume examples/email.yaml"),
         (drain_vm, "drain-vm examples/email.yaml vm-1"),
         (stop_vm, "stop-vm examples/email.yaml vm-1"),
+        (reload, "reload examples/email.yaml"),
         (drain, "drain examples/email.yaml"),
     ):
         main.command(epilog=f"Example: spillway {example}")(command)
@@ -68,6 +70,11 @@ def drain_vm(config: ConfigPath, vm: _VmName) -> None:
 def stop_vm(config: ConfigPath, vm: _VmName) -> None:
     """Terminate a VM now. Its open runs are dispatched elsewhere."""
     _order(loaded(config), f"/vms/{_quoted(vm)}/stop")
+
+
+def reload(config: ConfigPath) -> None:
+    """Let the gateway read its config file again. It takes in all of it, or says why not and changes nothing."""
+    typer.echo(asked(loaded(config), f"{V1}/reload", _RELOAD_WITHIN_S, {})["done"])
 
 
 def drain(config: ConfigPath) -> None:

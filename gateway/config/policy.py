@@ -42,7 +42,7 @@ class SwitchingConfig(Section):
     tolerance_s: Duration = Field(default=1.0, alias="tolerance")
     pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
 
-    def findings(self, schema_ddl: str, late: str) -> list[Finding]:
+    def findings(self, schema_ddl: str) -> list[Finding]:
         """Return what is wrong with how the query is divided."""
         columns = top_level_columns(schema_ddl)
         if self.mode != "keys":
@@ -51,8 +51,6 @@ class SwitchingConfig(Section):
         if self.key not in columns:
             what = "is missing" if self.key is None else f"is {self.key!r}, which is no column of the schema"
             return [Finding(key=("switching", "key"), what=f"{what}: write one of {', '.join(columns)}")]
-        if late == "dead-letters":
-            return [Finding(key=("event_time", "late"), what="is not possible with mode keys: write late: drop")]
         return []
 
 

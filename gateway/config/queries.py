@@ -270,9 +270,10 @@ class QueryConfig(Checked):
         return {name: table.refresh_s for name, table in self.tables.items() if table.refresh_s is not None}
 
     @property
-    def keeps_late(self) -> bool:
-        """Whether events that come too late become dead letters."""
-        return self.event_time is not None and self.event_time.late == "dead-letters"
+    def keep_late(self) -> tuple[str, ...]:
+        """The streams whose events become dead letters if they come too late; the only one has an empty name."""
+        times = {name: stream.event_time for name, stream in self.sources.items()} or {"": self.event_time}
+        return tuple(name for name, time in times.items() if time is not None and time.late == "dead-letters")
 
     def findings(self) -> list[Finding]:
         """See ``Checked.findings``; a query without source or schema has no findings about these."""
@@ -314,7 +315,7 @@ class QueryConfig(Checked):
         ]
 
     def _division_findings(self) -> list[Finding]:
-        return self.switching.findings(self.schema_ddl, late=self.event_time.late if self.event_time else "drop")
+        return self.switching.findings(self.schema_ddl)
 
     def _circle_findings(self) -> list[Finding]:
         return [finding for source in self.inputs.values() for finding in circle_findings(source, self.sink)]

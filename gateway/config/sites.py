@@ -72,6 +72,9 @@ class GatewayConfig(Section):
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored.
+        watch: whether the config file is read again each time it changes.
+        drain_timeout_s: how long a gateway that ends delivers what it has read; the rest is delivered after the next
+            start.
         lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
     """
 
@@ -80,6 +83,8 @@ class GatewayConfig(Section):
     api: ApiConfig = ApiConfig()
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
     memory_bytes: Annotated[Size, Field(ge=2**24)] = Field(default=2**29, alias="memory")
+    watch: bool = False
+    drain_timeout_s: LongerThanZero = Field(default=300.0, alias="drain_timeout")
     fleet: QueryName | None = None
     object_store: BucketConfig | BucketFolderConfig | None = None
     lease_s: Duration = Field(default=30.0, alias="lease")

@@ -25,7 +25,7 @@ from gateway.hosts.relink import linked_again
 from gateway.query.flow.dispatcher import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Learns, Node
+from infra.clouds.base import Cloud, CloudError, Counts, Learns, Node
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.shaper import ShapedRelay
@@ -155,6 +155,15 @@ class Actuator:
             if vm.launched and not vm.ending and vm.connection is not None and vm.connection.alive:
                 work = self._on_vms.open_missing(vm.name, vm.connection, query)
                 self._begin(work, f"open {query} on {vm.name}")
+
+    def forget(self, query: str) -> None:
+        """Note that a query, which is closed, is gone."""
+        self._on_vms.forget(query)
+
+    def limit(self, max_vms: int) -> None:
+        """Let the cloud have so many VMs, if it counts them itself."""
+        if isinstance(self._cloud, Counts):
+            self._cloud.max_vms = max_vms
 
     def keep_off(self, query: str, name: str, reason: str) -> None:
         """Close a query on a VM where it cannot continue. A VM that serves no other query counts as lost and ends."""

@@ -45,7 +45,7 @@ class VmQueries:
 
         async def open_one(query: str) -> None:
             try:
-                if await self._queries[query].attach(connection):
+                if query in self._queries and await self._queries[query].attach(connection):
                     self._open[vm].add(query)
             except (QueryRefusedError, TimeoutError) as error:
                 refusals[query] = error
@@ -67,6 +67,8 @@ class VmQueries:
             self._refused[vm].discard(query)
             self._open[vm].discard(query)
         for name in self._switchable:
+            if name not in self._queries:
+                continue  # it was removed meanwhile
             if vm in self._queries[name].lanes:
                 # It continued there while its home was replaced.
                 self._open[vm].add(name)
@@ -88,9 +90,15 @@ class VmQueries:
         self._refused.setdefault(vm, set()).add(query)
         if not others and vm not in self._opening:
             return False
-        self._tell(query, vm, reason)
-        await self._queries[query].detach(vm)
+        if query in self._queries:
+            self._tell(query, vm, reason)
+            await self._queries[query].detach(vm)
         return True
+
+    def forget(self, query: str) -> None:
+        """Note that a query, which is closed, is gone."""
+        for names in (*self._open.values(), *self._refused.values()):
+            names.discard(query)
 
     def drain(self, vm: str) -> None:
         """Send a VM no further run; it answers the runs that it has."""
@@ -99,7 +107,7 @@ class VmQueries:
 
     async def take_out(self, vm: str, loss: Loss | None = None) -> None:
         """Remove the lanes of a VM from all queries."""
-        for query in self._queries.values():
+        for query in list(self._queries.values()):
             await query.detach(vm, loss)
 
     def idle(self, vm: str) -> bool:
@@ -111,5 +119,7 @@ class VmQueries:
         return [name for name, query in self._queries.items() if query.started and query.switchable]
 
     def _tell(self, query: str, vm: str, reason: str) -> None:
+        if query not in self._queries:
+            return  # it was removed while it was being opened
         _LOG.warning("query %s is kept off %s, which serves the others: %s", query, vm, reason)
         self._emit(lambda event_id, at_s: QueryKeptOff(event_id=event_id, at_s=at_s, query=query, vm=vm, reason=reason))

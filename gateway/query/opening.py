@@ -144,7 +144,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) 
         event_time=config.watermark,
         streams=config.streams,
         output=config.output.wanted,
-        keep_late=config.keeps_late,
+        keep_late=config.keep_late,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
         tables=tuple(table.declared(each, copies) for each, table in config.tables.items()),
@@ -345,16 +345,30 @@ class Opener:
         found = await self.tables.newer()
         if found is None:
             return None
+        await self._check(home, found)
+        return found
+
+    async def check(self, home: Connection) -> None:
+        """Check that the home host can run the query; it may be open there.
+
+        Raises:
+            CodeError: the function's module cannot be found.
+            QueryRefusedError: it cannot.
+            LinkLost: the link was lost.
+            TimeoutError: no answer in time.
+        """
+        await self._check(home, self.tables)
+
+    async def _check(self, home: Connection, tables: TableVersions) -> None:
         code_hash = await run_to_end(lambda: query_hash(self.definition))
-        tables = await found.at(home)
-        asked = msgspec.structs.replace(self.definition, tables=tables, code_hash=code_hash, analyse_only=True)
+        sent = await tables.at(home)
+        asked = msgspec.structs.replace(self.definition, tables=sent, code_hash=code_hash, analyse_only=True)
         try:
             await home.open_query(asked, lambda *_: None, _OPEN_DEADLINE_S)
         except QueryRefusedError:
-            found.forget(home)
+            tables.forget(home)
             raise
         await home.close_query(asked.query, asked.epoch)
-        return found
 
     def _reachable(self, folder: Path) -> str:
         """Return a folder for checkpoints; empty if executors do not see it: then hosts refuse stateful queries."""

@@ -76,6 +76,7 @@ class RunningQuery(RefreshedQuery):
         spark: the private Spark.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
+        tally: counts on from here; None: from zero.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class RunningQuery(RefreshedQuery):
         spark: SparkConfig = LOCAL,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
+        tally: Tally | None = None,
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
@@ -115,7 +117,7 @@ class RunningQuery(RefreshedQuery):
         self._error: Exception | None = None
         self._started, self._reads_on, self._only_finishes = False, True, False
         self.plan: QueryPlan | None = None
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
         self._more = asyncio.Event()
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
         self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
@@ -124,6 +126,10 @@ class RunningQuery(RefreshedQuery):
         if self.on_run is not None:
             self.on_run(self.name, run)
         self.pipeline.offer(run)
+
+    async def check(self, home: Connection) -> None:
+        """Check that the home host can run it; see ``Opener.check``."""
+        await self._opener.check(home)
 
     # ---------------------------------------------------------------------------------------------- start and stop
 

@@ -6,6 +6,7 @@ An action that concerns VMs or shares is an event of the scheduler, so that the 
 from __future__ import annotations
 
 from gateway.hosts.rotation import RotationRefusedError
+from gateway.reloading.reloader import ReloadRefusedError
 from gateway.steering.parts import GatewayParts
 from gateway.views.http.models import DoneAnswer
 from gateway.views.http.operations import RefusedNowError, UnknownNameError
@@ -126,6 +127,17 @@ class Acting:
         if not supervisor.restart():
             raise RefusedNowError(f"query {query} is {supervisor.state}: only one that has failed can be restarted")
         return DoneAnswer(done=f"query {query} is being opened again")
+
+    async def reload(self) -> DoneAnswer:
+        """Read the config file again, and take all of it in.
+
+        Raises:
+            RefusedNowError: it has mistakes, or changes what cannot change now; nothing has changed.
+        """
+        try:
+            return DoneAnswer(done=await self._parts.reloader.reload())
+        except ReloadRefusedError as error:
+            raise RefusedNowError(str(error)) from error
 
     async def rotate_certificates(self) -> dict[str, list[str]]:
         """Renew all keys and certificates; see ``gateway.hosts.rotation``.

@@ -14,6 +14,7 @@ from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home
 from gateway.query.supervision.supervision import Supervision
 from gateway.query.supervision.supervisor import Supervisor
+from gateway.reloading.reloader import Reloader
 from gateway.views.http.operations import RefusedNowError, UnknownNameError
 from gateway.views.live.composing import Composer
 from infra.clock import Clock
@@ -24,7 +25,8 @@ class GatewayParts:
     """The parts.
 
     Attributes:
-        config: the whole config.
+        reloader: takes in a changed config.
+        current: returns the present config.
         deciding: the scheduler and its logs.
         supervision: the queries' supervisors.
         queries: by name.
@@ -37,7 +39,8 @@ class GatewayParts:
         drain: begins to drain and end the gateway; returns False if that has begun.
     """
 
-    config: Config
+    reloader: Reloader
+    current: Callable[[], Config]
     deciding: Deciding
     supervision: Supervision
     queries: Mapping[str, RunningQuery]
@@ -48,6 +51,11 @@ class GatewayParts:
     clock: Clock
     phase: Callable[[], str]
     drain: Callable[[], bool]
+
+    @property
+    def config(self) -> Config:
+        """Return the present config."""
+        return self.current()
 
     @property
     def scheduler(self) -> Scheduler:

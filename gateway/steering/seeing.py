@@ -73,6 +73,8 @@ class Seeing:
             paused=until_s is not None,
             paused_until=None if until_s is None else utc(until_s + self._parts.ahead_s),
             max_vms=self._parts.config.cloud.max_vms,
+            config=str(self._parts.config.file or ""),
+            config_refused=self._parts.reloader.refused,
             queries={name: each.state for name, each in self._parts.supervision.of.items()},
             vms={name: str(state) for name, state in self._parts.scheduler.vms.items()},
             memory_held_bytes=self._parts.memory.held_bytes,

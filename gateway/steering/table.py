@@ -157,6 +157,12 @@ def _actions(act: Acting) -> Sequence[Operation]:
             order=PauseOrder,
         ),
         _post("/decisions/resume", "resumeDecisions", "Decide again.", lambda _: act.resume()),
+        _post(
+            "/reload",
+            "reload",
+            "Read the config file again; take in all of it, or nothing.",
+            lambda _: act.reload(),
+        ),
         _post("/drain", "drain", "Deliver what was read, terminate all VMs, and exit.", lambda _: act.drain()),
     )
 

@@ -43,7 +43,9 @@ class Recorder:
 
     def slot(self, at_s: float, slots: Sequence[QuerySlot], tally: Tally, vm_states: Iterable[str]) -> None:
         """Add the measurements of a slot."""
-        slot = next(slot for slot in slots if slot.query == self._query)
+        slot = next((slot for slot in slots if slot.query == self._query), None)
+        if slot is None:
+            return  # the query was removed
         dispatched = sum(slot.dispatched_events.values())
         cloud = sum(slot.raw_bytes.values())
         to_cloud = sum(n for lane, n in slot.dispatched_events.items() if lane in slot.raw_bytes)
@@ -65,6 +67,12 @@ class Recorder:
         )
         self._last_s = at_s
         del self._slots[:-_SLOTS_MAX]
+
+    def note(self, event: Event, commands: Iterable[Command]) -> None:
+        """Mark what an event and its commands mean for VMs."""
+        self.event(event)
+        for command in commands:
+            self.command(event.at_s, command)
 
     def command(self, at_s: float, command: Command) -> None:
         """Mark a VM's start and its termination."""

@@ -134,6 +134,17 @@ class Cloud(Protocol):
 
 
 @runtime_checkable
+class Counts(Protocol):
+    """A cloud that limits the number of its VMs itself.
+
+    Attributes:
+        max_vms: the limit; it may be changed.
+    """
+
+    max_vms: int
+
+
+@runtime_checkable
 class Warms(Protocol):
     """A cloud that can hold hosts ready before they are ordered."""
 

@@ -89,7 +89,7 @@ class ProcessCloud(Cloud):
     ) -> None:
         self._registry = Registry(registry)
         self._clock = clock
-        self._max_vms = max_vms
+        self.max_vms = max_vms
         self._boot_s = boot_s
         self._warm = warm
         self._master = master
@@ -117,7 +117,7 @@ class ProcessCloud(Cloud):
         for record in self._registry.all():
             if record.stage == "pool" and not self._is_as_new(record):
                 await self._end(record)
-        missing = self._max_vms - len(self._registry.all())
+        missing = self.max_vms - len(self._registry.all())
         new = [self._new_record("warm", {}, stage="pool") for _ in range(missing)]
         await asyncio.gather(*(self._start(record, user_data) for record in new))
         return [record.node(runs=True) for record in self._registry.all() if record.stage == "pool"]
@@ -125,9 +125,9 @@ class ProcessCloud(Cloud):
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
         """Start a worker, or assign a warm one; see ``Cloud.create``."""
         vms = [record for record in self._registry.all() if record.stage != "pool"]
-        if len(vms) >= self._max_vms:
+        if len(vms) >= self.max_vms:
             raise CapacityError(
-                f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; terminate one first"
+                f"{name}: {len(vms)} process VMs run and max_vms is {self.max_vms}; terminate one first"
             )
         pool = [record for record in self._registry.all() if record.stage == "pool" and self._runs(record)]
         if pool:

@@ -91,7 +91,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
             because the sink has results of micro-batches with these limits already.
         result_codec: how results are packed: ``none`` or ``zstd``.
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
-        keep_late: answers name the rows that came too late.
+        keep_late: answers name the rows of these streams that came too late; the only stream of a query has an empty
+            name.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
         analyse_only: only plan and schemas are wanted; no query is started.
         tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
@@ -115,7 +116,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     batch_ends: tuple[int, ...] = ()
     result_codec: Literal["none", "zstd"] = "none"
     bad_rows_most: int = 0
-    keep_late: bool = False
+    keep_late: tuple[str, ...] = ()
     shares_host: bool = False
     analyse_only: bool = False
     tables: tuple[StaticTable, ...] = ()

@@ -116,8 +116,12 @@ class Ledger:
 
     @property
     def budget(self) -> Budget:
-        """Return the limits."""
+        """The limits; with others, what was spent and reserved stays."""
         return self._budget
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self._budget = budget
 
     # ------------------------------------------------------------------------------------------------------- looking
 

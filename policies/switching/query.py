@@ -157,6 +157,13 @@ class SwitchedQuery:
         self.kept_off.clear()
         self._no_vm_takes_it = ""
 
+    def adjust(self, settings: QuerySettings) -> None:
+        """Use other settings from now on; what is known of the query stays."""
+        other_share = settings.share != self.settings.share
+        self.settings = settings
+        if other_share:
+            self.controller = self._new_controller()
+
     def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
         if not self.kept_off:

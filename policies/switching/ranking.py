@@ -63,6 +63,10 @@ class Ranking:
         """Note that a new VM is ready: the next switch may help even if the last did not."""
         self._fresh_vm = True
 
+    def forget(self, query: str) -> None:
+        """Note that a query is gone."""
+        self._switched.pop(query, None)
+
     def update(self, candidates: Sequence[Candidate], at_s: float) -> Mapping[str, str]:
         """Switch at most one more query; return the reason for each that wants the cloud and is not switched."""
         for candidate in candidates:

@@ -69,14 +69,23 @@ class Shedder:
     Args:
         slot_s: length of a slot.
         max_vms: if this limit forbids another VM, nothing is shed: money is not the reason.
+
+    Attributes:
+        max_vms: the same; may be changed.
     """
 
     def __init__(self, slot_s: float, max_vms: int) -> None:
         self._slot_s = slot_s
-        self._max_vms = max_vms
+        self.max_vms = max_vms
         self._active: set[str] = set()
         self._shares: dict[str, float] = {}
         self._waits_s: dict[str, float] = {}
+
+    def forget(self, query: str) -> None:
+        """Note that a query is gone."""
+        self._active.discard(query)
+        self._shares.pop(query, None)
+        self._waits_s.pop(query, None)
 
     def orders(self, event: Event, queries: Mapping[str, SwitchedQuery], fleet: Fleet) -> list[SetShed]:
         """Return the changes after a slot that ended."""
@@ -124,7 +133,7 @@ class Shedder:
             return ""
         if query.unpaid:
             return query.unpaid
-        helped = len(fleet.live) >= self._max_vms or any(m.state is VmState.STARTING for m in fleet.live.values())
+        helped = len(fleet.live) >= self.max_vms or any(m.state is VmState.STARTING for m in fleet.live.values())
         if helped or fleet.affords({query.settings.name: query.expected_bytes_per_s}, at_s):
             return ""
         return "the budget has no room for a VM"

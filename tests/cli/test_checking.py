@@ -130,7 +130,7 @@ def test_what_happens_to_late_events_is_shown() -> None:
     said, found = query(schema="id STRING, at TIMESTAMP", event_time=kept), plan(switch_class="whole", switchable=False)
     shown = dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"]
     assert shown.endswith("; what comes later than that becomes a dead letter")
-    assert said.keeps_late
+    assert said.keep_late == ("",)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_query_defaults(config: Config) -> None:
     assert query.source.replay is not None
     assert query.source.replay.loops == 1
     assert query.output.mode == "append"
-    assert query.keeps_late is False
+    assert query.keep_late == ()
 
 
 def test_thresholds_follow_the_promised_latency(config: Config) -> None:

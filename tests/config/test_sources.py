@@ -60,11 +60,6 @@ def test_the_sources_are_read_by_the_names_of_their_streams(tmp_path: Path) -> N
     [
         ({"orders": "event_time: {column: nope, lateness: 1s}"}, "sources.orders.event_time.column", "is not a column"),
         ({"orders": "evnt_time: {}"}, "sources.orders.evnt_time", 'did you mean "event_time"?'),
-        (
-            {"orders": "event_time: {column: at, lateness: 1s, late: dead-letters}"},
-            "sources.orders.event_time.late",
-            "write late: drop",
-        ),
         ({"more": "schema: id BIGINT"}, "schema", "each of the sources has its own"),
         ({"more": "event_time: {column: at, lateness: 1s}"}, "event_time", "each of the sources has its own"),
         ({"more": "switching: {mode: keys, key: nope}"}, "switching.key", "write one of _stream, id, customer, at"),

@@ -29,7 +29,7 @@ BATCHES = [(1, 2, 11), (16, 9, 21), (22,), (3, 12, 4, 33, 16), (13, 34, 14, 3), 
 
 
 def opened(bench: Bench, folder: Path, sql: str = "", **spec: Any) -> Running:
-    spec = {"schema": DDL, "event_time": AT, "keep_late": True, "max_batch_runs": 1, **spec}
+    spec = {"schema": DDL, "event_time": AT, "keep_late": ("",), "max_batch_runs": 1, **spec}
     return bench.open(sql, checkpoint_dir=str(folder), **spec)
 
 
@@ -72,6 +72,13 @@ WINDOWED = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at
         (
             "SELECT kind, count(*) AS n FROM events GROUP BY kind, session_window(at, '4 seconds')",
             lambda s, w: s + 4 <= w,
+        ),
+        (
+            (
+                "SELECT window.end AS e, count(*) AS n FROM (SELECT id, at FROM events UNION ALL SELECT -id, at "
+                "FROM events WHERE kind = 'a') GROUP BY window(at, '10 seconds')"
+            ),
+            lambda s, w: window_end(s, 10, 10) <= w,
         ),
         # Neither the rows that a condition leaves out are late, nor those that become more than one row.
         (
@@ -182,7 +189,7 @@ def test_their_bits_say_which_they_are() -> None:
 def test_plans_that_do_not_say_which_rows_they_drop_are_refused(
     spark: SparkSession, spec: dict[str, Any], says: str
 ) -> None:
-    asked = OpenQuery(query="q", epoch=0, schema_ddl=DDL, event_time=AT, keep_late=True, **spec)
+    asked = OpenQuery(query="q", epoch=0, schema_ddl=DDL, event_time=AT, keep_late=("",), **spec)
     with pytest.raises(RefusedError) as caught:
         check_streams(understand(spark, asked))
     assert "event_time.late: dead-letters needs to know which rows come too late, but" in str(caught.value)
@@ -191,7 +198,7 @@ def test_plans_that_do_not_say_which_rows_they_drop_are_refused(
 
 
 def test_a_query_without_state_has_no_late_rows(bench: Bench) -> None:
-    running = bench.open("SELECT id FROM events", schema=DDL, event_time=AT, keep_late=True)
+    running = bench.open("SELECT id FROM events", schema=DDL, event_time=AT, keep_late=("",))
     running.put("old", events(0, (100, 1), 0))
     assert running.results(1) == {"old": [{"id": 0}, {"id": 1}]}
     assert running.collected.answers[0].late == LateRows()

@@ -126,7 +126,7 @@ def test_windows_are_updated_until_the_watermark_has_passed_them(bench: Bench, t
         schema="at TIMESTAMP",
         event_time=EventTime(column="at", lateness_ms=5000),
         output=OutputMode(mode="update", key=("start",)),
-        keep_late=True,
+        keep_late=("",),
         checkpoint_dir=str(tmp_path),
         max_batch_runs=1,
     )
@@ -313,7 +313,7 @@ def test_spark_accepts_what_the_documents_and_the_example_show(spark: SparkSessi
     for path in (tmp_path / "page.yaml", ROOT / "examples" / "totals.yaml"):
         for name, config in load(path, names).queries.items():
             check_streams(understand(spark, definition_of(name, config, "", Path())))
-            seen.append((name, config.output.mode, config.keeps_late))
+            seen.append((name, config.output.mode, bool(config.keep_late)))
     assert seen == [
         ("totals", "update", False),
         ("totals", "update", False),

@@ -108,7 +108,8 @@ def of_part(run: Rows, part: int, kind: Kind) -> list[Row]:
 
 
 def opened(bench: Bench, folder: Path, kind: Kind, part: int | None) -> Running:
-    own = {"event_time": kind.event_time, "checkpoint_dir": str(folder / f"q.{part}")}
+    named = ("",) if kind.event_time is not None else ()
+    own = {"event_time": kind.event_time, "checkpoint_dir": str(folder / f"q.{part}"), "keep_late": named}
     spec = spec_of(kind.query | own, None if part is None else KeyPart(key="name", index=part, parts=PARTS))
     known = understand(bench.spark, spec)
 
@@ -133,6 +134,12 @@ def rows_of_runs(running: Running) -> list[Counter[str]]:
     return [Counter(repr(sorted(row.items())) for row in answer.rows.to_pylist()) for answer in answers]
 
 
+def late_ids(running: Running, runs: Sequence[Rows]) -> list[set[int]]:
+    """The ids of the rows of each run that are said to have come too late."""
+    answers = running.collected.answers
+    return [{rows[row]["id"] for row in answer.late.rows} for rows, answer in zip(runs, answers, strict=True)]
+
+
 def summed(parts: Sequence[Sequence[Counter[str]]]) -> list[Counter[str]]:
     return [sum(of_run, Counter[str]()) for of_run in zip(*parts, strict=True)]
 
@@ -143,8 +150,9 @@ def test_all_parts_together_give_the_rows_of_the_undivided_query(bench: Bench, t
     undivided = opened(bench, tmp_path, kind, None)
     put(undivided, runs)
     parts = [opened(bench, tmp_path, kind, part) for part in range(PARTS)]
-    for part, running in enumerate(parts):
-        put(running, [of_part(run, part, kind) for run in runs])
+    runs_of = [[of_part(run, part, kind) for run in runs] for part in range(PARTS)]
+    for running, own in zip(parts, runs_of, strict=True):
+        put(running, own)
     expected, found = rows_of_runs(undivided), [rows_of_runs(running) for running in parts]
     assert summed(found) == expected
     assert sum(map(bool, expected)) >= 3, "rows come in several runs"
@@ -152,6 +160,9 @@ def test_all_parts_together_give_the_rows_of_the_undivided_query(bench: Bench, t
     if kind.event_time is not None:
         late = [[answer.state.too_late for answer in running.collected.answers] for running in (undivided, *parts)]
         assert sum(late[0]) == sum(map(sum, late[1:])) > 0
+        named = [late_ids(running, own) for running, own in zip(parts, runs_of, strict=True)]
+        assert [set().union(*each) for each in zip(*named, strict=True)] == late_ids(undivided, runs)
+        assert sum(map(len, late_ids(undivided, runs))) == sum(len(each) for part in named for each in part) > 0
     if name == "sessions":
         (other := tmp_path / "other").mkdir()
         mistaken = opened(bench, other, kind, 0)

@@ -30,13 +30,16 @@ PAYMENTS = "id STRING, customer STRING COMMENT 'who', paid INT, at TIMESTAMP"
 ON = "o.customer = p.customer AND p.at BETWEEN o.at AND o.at + INTERVAL 1 MINUTE"
 
 
-def config(sql: str, timed: dict[str, Any] | None = None, **more: Any) -> QueryConfig:
+def config(
+    sql: str, timed: dict[str, Any] | None = None, orders: dict[str, Any] | None = None, **more: Any
+) -> QueryConfig:
     source = {"source": {"type": "mqtt", "host": "broker", "topics": ["t"]}}
     sources = {"orders": {**source, "schema": ORDERS}, "payments": {**source, "schema": PAYMENTS}}
     sink = {"type": "file", "path": "out"}
     return QueryConfig.model_validate(
         {
-            "sources": {name: {**each, **(AT if timed is None else timed)} for name, each in sources.items()},
+            "sources": {name: {**each, **(AT if timed is None else timed)} for name, each in sources.items()}
+            | ({"orders": {**sources["orders"], **orders}} if orders else {}),
             "sql": sql,
             "sink": sink,
             "qos": {"latency": "2s"},
@@ -117,6 +120,7 @@ def test_of_a_condition_by_stream_all_stays_that_says_nothing_of_the_event_time(
     assert left(both(paid, timed), both(stream[1])) == (), "Spark evaluates this above the watermark"
 
 
+BEGIN, EPOCH = (dt.datetime(year, 1, 2, tzinfo=dt.UTC) for year in (2026, 1970))
 KEYED = {"switching": {"mode": "keys", "key": "customer", "parts": 2}}
 OUTER = (
     "SELECT o.id, p.paid FROM orders o LEFT JOIN payments p ON o.customer = p.customer AND o.amount > 2 AND p.paid > 1 "
@@ -134,7 +138,7 @@ def some_runs(schema: pa.Schema) -> list[pa.RecordBatch]:
                 "_stream": stream,
                 f"{stream}.id": at if stream == "orders" else f"p{at}",
                 "customer": draw.choice([*"abcde", None]),
-                "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=at / 2 - draw.randint(0, 8)),
+                "at": BEGIN + dt.timedelta(seconds=at / 2 - draw.choice([0, 4, 8, 60])),
                 ("amount" if stream == "orders" else "paid"): draw.randint(0, 9),
             }
             for at in range(number * 12, number * 12 + 12)
@@ -143,20 +147,41 @@ def some_runs(schema: pa.Schema) -> list[pa.RecordBatch]:
     return runs
 
 
-def rows_of(running: Running, runs: Sequence[pa.RecordBatch]) -> list[Counter[str]]:
+def rows_of(running: Running, runs: Sequence[pa.RecordBatch]) -> tuple[list[Counter[str]], list[list[Any]]]:
+    """Return the results of each run, and the ids of those of its events that came too late."""
     for number, run in enumerate(runs):
         running.put(number, run.to_pylist(), number, number + 1)
     running.rows_until(len(runs))
-    return [Counter(map(repr, answer.rows.to_pylist())) for answer in running.collected.answers]
+    answers = running.collected.answers
+    ids = [[row["orders.id"] or row["payments.id"] for row in run.to_pylist()] for run in runs]
+    late = [[each[row] for row in answer.late.rows] for each, answer in zip(ids, answers, strict=True)]
+    return [Counter(map(repr, answer.rows.to_pylist())) for answer in answers], late
+
+
+def late_orders_by_hand(runs: Sequence[pa.RecordBatch]) -> list[list[int]]:
+    """Return the orders of each run that are behind the newest event of the slower stream, two runs before."""
+    newest = [{"orders": EPOCH, "payments": EPOCH}]
+    for run in runs:
+        counts = [row for row in run.to_pylist() if row["_stream"] == "orders" or (row["paid"] > 1 and row["customer"])]
+        newest.append(dict(newest[-1]))
+        for row in counts:
+            newest[-1][row["_stream"]] = max(row["at"], newest[-1][row["_stream"]])
+    marks = [min(each.values()) - dt.timedelta(seconds=10) for each in [newest[0], *newest]]
+    return [
+        [row["orders.id"] for row in run.to_pylist() if row["_stream"] == "orders" and row["at"] <= mark]
+        for run, mark in zip(runs, marks, strict=False)
+    ]
 
 
 def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_run(
     spark: SparkSession, bench: Bench, tmp_path: Path
 ) -> None:
-    whole = opening("q", config(OUTER), "", Path())
+    late = {"event_time": {"column": "at", "lateness": "10s", "late": "dead-letters"}}
+    whole = opening("q", config(OUTER, orders=late), "", Path())
+    assert whole.keep_late == ("orders",)
     undivided = understand(spark, whole)
     runs = some_runs(undivided.input_schema)
-    keyed = config(OUTER, **KEYED)
+    keyed = config(OUTER, orders=late, **KEYED)
     pieces = [
         split(
             Run(n * 12, n * 12 + 11, run, 0.0, run.nbytes), "customer", 2, keyed.time_columns, undivided.plan.predicates
@@ -164,7 +189,7 @@ def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_r
         for n, run in enumerate(runs)
     ]
 
-    def ran(spec: OpenQuery, each: Sequence[pa.RecordBatch]) -> list[Counter[str]]:
+    def ran(spec: OpenQuery, each: Sequence[pa.RecordBatch]) -> tuple[list[Counter[str]], list[list[Any]]]:
         name = spec.query if spec.part is None else f"q~{spec.part.index}"
         placed = replace(
             spec, query=name, checkpoint_dir=str(tmp_path / name), analyse_only=False, max_batch_runs=1, epoch=1
@@ -177,11 +202,14 @@ def test_parts_of_a_join_of_sources_give_the_rows_of_the_undivided_join_run_by_r
 
         return rows_of(bench.start(dataclasses.replace(known, build=build, warm=True)), each)
 
-    expected = ran(whole, runs)
+    expected, late_ids = ran(whole, runs)
+    assert late_ids == late_orders_by_hand(runs)
+    assert sum(map(len, late_ids)) >= 3
     spec = opening("q", keyed, "", Path())
     assert spec.part is not None
     found = [ran(replace(spec, part=replace(spec.part, index=i)), [of[i].batch for of in pieces]) for i in range(2)]
-    assert [one + other for one, other in zip(*found, strict=True)] == expected
+    assert [one + other for one, other in zip(*(rows for rows, _ in found), strict=True)] == expected
+    assert [sorted(one + other) for one, other in zip(*(late for _, late in found), strict=True)] == late_ids
     assert any("None" in row for rows in expected for row in rows), "rows without a partner come with the watermark"
     assert sum(map(bool, expected)) >= 3
     beats = [sum(piece.batch.column("_heartbeat").to_pylist()) for of in pieces for piece in of]

@@ -32,7 +32,7 @@ from tests.connectors.s3_reader import read_results
 from tests.connectors.s3_server import CREDENTIALS, Fault, FaultProxy, S3Server
 from tests.e2e.harness import end_hosts, parts_in, processes_with, until
 from tests.faults.readers import topic_rows
-from tests.faults.senders import PAUSE_S, FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
+from tests.faults.senders import BUNCH, PAUSE_S, FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
 
 SCHEMA = "id STRING, n BIGINT"
 SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"
@@ -308,6 +308,21 @@ def query(source: dict[str, Any], sink: dict[str, Any], linger: str = "100ms") -
         "order": order,
         "switching": EAGER,
     }
+
+
+def several(sources: dict[str, dict[str, Any]], sink: dict[str, Any]) -> dict[str, Any]:
+    """Return a query that puts the events of several sources together, each row with the name of its stream."""
+    found = query({}, sink)
+    del found["source"], found["schema"]
+    found["sources"] = {name: {"source": source, "schema": SCHEMA} for name, source in sources.items()}
+    rows = (SQL.replace("SELECT", f"SELECT '{name}' AS stream,").replace("events", name) for name in sources)
+    found["sql"] = " UNION ALL ".join(rows)
+    return found
+
+
+def in_order_of_objects(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of objects that are processed in any order, as if in the order in which they were sent."""
+    return sorted(rows, key=lambda row: int(row["n"]) // BUNCH)
 
 
 class Town:

@@ -20,6 +20,7 @@ from gateway.fleet.clouds import make_cloud
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
+from gateway.query import making as making_module
 from gateway.query.flow.statistics import Tally
 from gateway.query.supervision import home as home_module
 from gateway.steering.acting import Acting
@@ -194,7 +195,7 @@ class Site:
         config = configured(folder, more=more, port=port)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(home_module, "HomeHost", lambda *_: self.home)
-            patch.setattr(daemon_module, "RunningQuery", lambda *_, **__: self.query)
+            patch.setattr(making_module, "RunningQuery", lambda *_, **__: self.query)
             patch.setattr(daemon_module, "Profiler", self._make_profiler)
             patch.setattr(daemon_module, "make_cloud", lambda *made_of: cloud or self._make_cloud(*made_of))
             patch.setattr(daemon_module, "Actuator", self._make_actuator)
@@ -231,7 +232,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = SimpleNamespace(slot=lambda *_: None, event=lambda *_: None, command=lambda *_: None)
+    recorder = SimpleNamespace(slot=lambda *_: None, note=lambda *_: None)
     monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
     monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
 

@@ -174,7 +174,7 @@ def test_state_of_a_removed_query_is_warned_of_with_its_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "state" / "queries" / "gone").mkdir(parents=True)
-    Site(tmp_path)
+    running.warn_of_removed_queries(configured(tmp_path))
     told = [record.getMessage() for record in caplog.records if "not in the config" in record.getMessage()]
     assert len(told) == 1
     assert str(tmp_path / "state" / "queries" / "gone") in told[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,11 +31,17 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, VmStopOrdered
-from tests.policies.policy_data import TERMS, query_settings, scheduler_settings
+from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, SettingsChanged, VmStopOrdered
+from tests.policies.policy_data import SWITCHING, TERMS, query_settings, scheduler_settings
 
 QUERIES = ("auto", "fixed", "moved", "state")
 LATENCIES = st.sampled_from([0.0, 0.9, 1.0, 2.0, 2.9, 3.0, 5.0, 60.0])
+OF_QUERIES = {
+    "auto": query_settings("auto", share=None),
+    "fixed": query_settings("fixed", share=0.1),
+    "moved": query_settings("moved", mode="query"),
+    "state": query_settings("state", switchable=False),
+}
 MAX_VMS = 3
 
 
@@ -46,6 +53,8 @@ class World(RuleBasedStateMachine):
         self.scheduler = Scheduler(scheduler_settings())
         self.now_s = 1000.0
         self.events = 0
+        self.names: tuple[str, ...] = QUERIES
+        self.max_vms = MAX_VMS
         self.vms: dict[str, str] = {}
         self.started_s: dict[str, float] = {}
         self.stopping = False
@@ -61,16 +70,8 @@ class World(RuleBasedStateMachine):
         self.egress_bytes = mbytes * 1_000_000
         period_usd = TERMS.time_usd(20.0)
         self.budget = Budget(*(None if limit is None else limit * period_usd for limit in (day, hour, query_day)))
-        self.scheduler = Scheduler(
-            scheduler_settings(
-                query_settings("auto", share=None),
-                query_settings("fixed", share=0.1),
-                query_settings("moved", mode="query"),
-                query_settings("state", switchable=False),
-                max_vms=MAX_VMS,
-                budget=self.budget,
-            )
-        )
+        settings = [OF_QUERIES[name] for name in QUERIES]
+        self.scheduler = Scheduler(scheduler_settings(*settings, max_vms=MAX_VMS, budget=self.budget))
 
     # ------------------------------------------------------------------------------------------------------ the world
 
@@ -88,6 +89,7 @@ class World(RuleBasedStateMachine):
                 assert not self.stopping
                 assert self.now_s >= self.paused_until_s
                 assert command.vm not in self.vms
+                assert len(self.vms) < self.max_vms
                 self.vms[command.vm] = "starting"
                 self.started_s[command.vm] = self.now_s
             case DrainVm():
@@ -136,9 +138,10 @@ class World(RuleBasedStateMachine):
                     sent_bytes={lane: self.egress_bytes for lane, _ in self.scheduler.routes[query][1:]},
                 )
                 for query, latency_s in zip(QUERIES, latencies_s, strict=True)
+                if query in self.names
             )
             self.tell(SlotEnded, queries=slots, wall_s=self.now_s + self.wall_ahead_s)
-            assert len(self.scheduler.last_decisions) == len(QUERIES)
+            assert [decision.query for decision in self.scheduler.last_decisions] == list(self.names)
             assert all(decision.verdict for decision in self.scheduler.last_decisions)
             self.check_pins()
             for name in before:
@@ -163,8 +166,27 @@ class World(RuleBasedStateMachine):
             wanted = 1.0 if name == "moved" else share
             assert in_cloud == (pytest.approx(wanted, abs=1e-3) if share and may_go else 0.0)
 
+    @rule(
+        gone=st.sets(st.sampled_from(QUERIES), max_size=len(QUERIES) - 1),
+        higher=st.sampled_from([1.0, 4.0]),
+        share=st.none() | st.floats(0.05, 1),
+        max_vms=st.integers(0, MAX_VMS),
+    )
+    def changed(self, gone: set[str], higher: float, share: float | None, max_vms: int) -> None:
+        """The config changes: queries come or go, others go on with other thresholds and shares."""
+        self.names = tuple(name for name in QUERIES if name not in gone)
+        self.pins = {name: pin for name, pin in self.pins.items() if name in self.names}
+        self.max_vms = max_vms
+        switching = replace(SWITCHING, start_vm_above_s=higher * SWITCHING.start_vm_above_s)
+        queries = [replace(OF_QUERIES[name], switching=switching) for name in self.names]
+        queries = [replace(query, share=share) if query.name == "fixed" else query for query in queries]
+        self.tell(SettingsChanged, queries=tuple(queries), max_vms=max_vms, budget=self.budget)
+        assert tuple(self.scheduler.queries) == tuple(self.scheduler.routes) == self.names
+
     @rule(name=st.sampled_from(QUERIES), share=st.none() | st.sampled_from([0.0, 0.3, 1.0]), for_s=st.floats(1, 60))
     def pinned(self, name: str, share: float | None, for_s: float) -> None:
+        if name not in self.names:
+            return
         self.pins.pop(name, None)
         if share is not None and name != "state":
             self.pins[name] = share, self.now_s + for_s
@@ -233,7 +255,8 @@ class World(RuleBasedStateMachine):
 
     @rule(query=st.sampled_from(QUERIES[:3]), switchable=st.booleans())
     def opened(self, query: str, switchable: bool) -> None:
-        self.tell(QueryOpened, query=query, switchable=switchable)
+        if query in self.names:
+            self.tell(QueryOpened, query=query, switchable=switchable)
 
     @precondition(lambda self: self.events > 30)
     @rule()

@@ -91,9 +91,6 @@ class StreamConfig(Section):
             yield Finding(key=("schema",), what=f"column {STREAM} says which source an event is from: rename yours")
         if self.event_time is not None:
             yield from self.event_time.findings(columns)
-            if self.event_time.late == "dead-letters":
-                what = "is not possible with several sources: write late: drop"
-                yield Finding(key=("event_time", "late"), what=what)
 
 
 def _distinct(streams: dict[str, StreamConfig]) -> dict[str, StreamConfig]:

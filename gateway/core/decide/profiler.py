@@ -194,7 +194,18 @@ class Profiler:
     def __init__(self, slot_s: float, statistics: Mapping[str, Statistic]) -> None:
         if slot_s <= 0:
             raise ValueError(f"a slot must last longer than {slot_s!r} s")
-        self._queries = {name: _QueryProfile(name, statistic, slot_s) for name, statistic in statistics.items()}
+        self._slot_s = slot_s
+        self._queries: dict[str, _QueryProfile] = {}
+        self.change(statistics)
+
+    def change(self, statistics: Mapping[str, Statistic]) -> None:
+        """Measure these queries from now on: new ones from the beginning, and none that is left out."""
+        self._queries = {
+            name: self._queries.get(name) or _QueryProfile(name, statistic, self._slot_s)
+            for name, statistic in statistics.items()
+        }
+        for name, statistic in statistics.items():
+            self._queries[name].statistic = statistic
 
     def arrived(self, query: str, *, events: int, raw_bytes: int, first_due_s: float, last_due_s: float) -> None:
         """Note events that were read from the source and were due from ``first_due_s`` to ``last_due_s``."""

@@ -59,7 +59,7 @@ class Routes:
             # Most queries are at home and stay there.
             if self._ranking.is_switched(name) or query.route != ALL_HOME or query.pin is not None:
                 commands += self._reroute(query, event)
-        self._mark_sending(event)
+        self.mark_sending(event)
         return commands
 
     def leave_unready(self, event: Event, why: str) -> list[Command]:
@@ -69,21 +69,21 @@ class Routes:
         for query in self._queries.values():
             if not usable.issuperset(lane for lane, _ in query.route):
                 commands += self._reroute(query, event, why)
-        self._mark_sending(event)
+        self.mark_sending(event)
         return commands
 
     def keep_off(self, query: SwitchedQuery, event: QueryKeptOff) -> list[Command]:
         """Send none of a query's events to a VM that cannot run it."""
         query.kept_off[event.vm] = event.reason
         commands = self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
-        self._mark_sending(event)
+        self.mark_sending(event)
         return commands
 
     def pin(self, query: SwitchedQuery, event: QueryPinned) -> list[Command]:
         """Pin a query, or end its pin; its route changes now."""
         query.pin = None if event.share is None else Pin(event.share, event.until_s)
         commands = self._reroute(query, event, "its pin ended" if query.pin is None else query.pin.why)
-        self._mark_sending(event)
+        self.mark_sending(event)
         return commands
 
     def hold(self, event: Event) -> list[Command]:
@@ -117,7 +117,8 @@ class Routes:
         why = why or f"L {latency_s:.2f} s {relation} send_above {send_above_s:g} s"
         return [SetRoute(query=query.settings.name, shares=route, cause=Cause(event.event_id, why))]
 
-    def _mark_sending(self, event: Event) -> None:
+    def mark_sending(self, event: Event) -> None:
+        """Mark the VMs that are in a route as sending, and the others as idle."""
         self._fleet.mark_sending({lane for query in self._queries.values() for lane, _ in query.route}, event)
 
     def validate(self) -> None:

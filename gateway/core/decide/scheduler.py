@@ -12,7 +12,7 @@ evaluated only at the end of a slot; to every other event it reacts only as far 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -48,7 +48,7 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, VmStopOrdered
+from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned, SettingsChanged, VmStopOrdered
 from policies.switching.pinning import Pin
 from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
@@ -112,8 +112,10 @@ class Scheduler:
             slot_s=settings.slot_s,
             patience_s=self._patience_s,
         )
+        self._ranking = ranking
         self._routes = Routes(self._queries, self._fleet, ranking)
         self._stopping = ""
+        self._live_most = settings.max_vms
         self._paused_until_s: float | None = None
         self._decisions: tuple[Decision, ...] = ()
         self._put_into_words: Callable[[], tuple[Decision, ...]] | None = None
@@ -197,6 +199,9 @@ class Scheduler:
             case VmAdopted():
                 why = self._fleet.adopt(event, self._queries, self._settings.max_vms, self._stopping)
                 return [TerminateVm(vm=event.vm, cause=Cause(event.event_id, why))] if why else []
+            case SettingsChanged():
+                self._change(event)
+                return []
             case QueryPinned():
                 return self._routes.pin(self._query(event.query), event)
             case QueryKeptOff():
@@ -229,6 +234,27 @@ class Scheduler:
                 self._stopping = self._stopping or "the gateway drains"
             case _:
                 raise ValueError(f"the scheduler does not know events like {event!r}")
+
+    def _change(self, event: SettingsChanged) -> None:
+        """Use other settings; the next slot is the first that is judged by them."""
+        before, now = dict(self._queries), {settings.name: settings for settings in event.queries}
+        self._settings = replace(
+            self._settings, queries=event.queries, max_vms=event.max_vms, budget=event.budget, sheds=event.sheds
+        )
+        # All parts share this dict.
+        self._queries.clear()
+        for name, settings in now.items():
+            self._queries[name] = before.get(name) or SwitchedQuery(settings, self._settings.slot_s)
+            self._queries[name].adjust(settings)
+        for name in before.keys() - now.keys():
+            self._ranking.forget(name)
+            self._shedder.forget(name)
+        self._demand.change(self._settings.site)
+        self._fleet.ledger.budget = event.budget
+        self._starts.max_vms = self._shedder.max_vms = event.max_vms
+        # VMs that live stay, even if there are more now than may be.
+        self._live_most = max(event.max_vms, len(self._fleet.live))
+        self._routes.mark_sending(event)
 
     def _on_vm(self, event: VmEvent | VmStopOrdered) -> list[Command]:
         machine = self._fleet.live.get(event.vm)
@@ -308,5 +334,5 @@ class Scheduler:
         Raises:
             AssertionError: one is broken.
         """
-        self._fleet.validate(self._settings.max_vms)
+        self._fleet.validate(self._live_most)
         self._routes.validate()

@@ -24,6 +24,9 @@ class Starts:
         demand: what they want.
         max_vms: the limit of VMs that live at a time.
         backoff: delays launches after a failed one.
+
+    Attributes:
+        max_vms: the same; may be changed.
     """
 
     def __init__(
@@ -32,7 +35,7 @@ class Starts:
         self._fleet = fleet
         self._queries = queries
         self._demand = demand
-        self._max_vms = max_vms
+        self.max_vms = max_vms
         self._backoff = backoff
 
     def next(self, event: Event, stopping: str) -> Started:
@@ -116,8 +119,8 @@ class Starts:
 
     def _why_never(self) -> str:
         """Return what forbids another VM for any query; empty if nothing does."""
-        if len(self._fleet.live) >= self._max_vms:
-            return f"max_vms = {self._max_vms} is reached"
+        if len(self._fleet.live) >= self.max_vms:
+            return f"max_vms = {self.max_vms} is reached"
         return ""
 
     def _why_not_yet(self) -> str:

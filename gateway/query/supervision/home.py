@@ -96,19 +96,18 @@ class Home:
         self._trial = Trial(lambda: make_host(TRIAL), tags, clock)
         names = list(queries) if own_hosts else []
         self._own = {
-            name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probes)
+            name: self._keeper(f"the engine host of query {name}", name, make_host, f"query {name}", tags, probes)
             for name in names
         }
-        shared = [name for name in queries if name not in self._own]
-        standby = Standby(lambda: make_host(HOME), tags, self._warm, clock) if keep_standby and shared else None
+        standby = Standby(lambda: make_host(HOME), tags, self._warm, clock) if keep_standby and not own_hosts else None
         self._shared = (
-            self._keeper("the private engine host", shared, make_host, HOME, tags, probes, standby) if shared else None
+            None if own_hosts else self._keeper("the private engine host", None, make_host, HOME, tags, probes, standby)
         )
 
     def _keeper(
         self,
         name: str,
-        queries: Sequence[str],
+        query: str | None,
         make_host: MakeHost,
         role: str,
         tags: Mapping[str, str],
@@ -122,7 +121,7 @@ class Home:
             self._clock,
             standby=standby,
             probes=probes,
-            all_progressed=lambda: self._all_progressed(keeper, queries),
+            all_progressed=lambda: self._all_progressed(keeper, list(self._queries) if query is None else [query]),
         )
         return keeper
 
@@ -196,6 +195,14 @@ class Home:
         return next((mistake for keeper in self._keepers if (mistake := keeper.mistake)), None)
 
     # ------------------------------------------------------------------------------------------- who runs on which host
+
+    async def any_host(self) -> Connection:
+        """Wait until there is a host, and return it.
+
+        Raises:
+            LinkLost: it was lost again.
+        """
+        return await self._keepers[0].ready()
 
     async def seat(self, query: str) -> Seat:
         """Wait until a query may be opened at home, and return where.
@@ -288,7 +295,7 @@ class Home:
         Args:
             wanted: returns False when there is no time for it any more.
         """
-        for name, query in self._queries.items():
+        for name, query in list(self._queries.items()):
             keeper = self._own.get(name, self._shared)
             assert keeper is not None, "a query without a host of its own shares one"
             connection = await keeper.ready()
@@ -301,7 +308,7 @@ class Home:
 
     async def _warm(self, connection: Connection) -> None:
         """Run every open query once on a standby host."""
-        for query in self._queries.values():
+        for query in list(self._queries.values()):
             if query.started:
                 await self._warm_up(query, connection)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from gateway.config.models import Config
@@ -43,11 +44,21 @@ class Supervision:
         clock: Clock,
         on_open: Callable[[RunningQuery, bool], None],
     ) -> None:
-        self._clock = clock
-        self.of: Mapping[str, Supervisor] = {
-            name: Supervisor(query, home, config.queries[name].on_failure.terms, profiler, clock, on_open)
-            for name, query in queries.items()
-        }
+        self._clock, self._home, self._profiler, self._on_open = clock, home, profiler, on_open
+        self._of = {name: self._supervisor(query, config) for name, query in queries.items()}
+        self.of: Mapping[str, Supervisor] = MappingProxyType(self._of)
+
+    def _supervisor(self, query: RunningQuery, config: Config) -> Supervisor:
+        terms = config.queries[query.name].on_failure.terms
+        return Supervisor(query, self._home, terms, self._profiler, self._clock, self._on_open)
+
+    def change(self, removed: Iterable[str], opened: Iterable[RunningQuery], config: Config) -> None:
+        """Forget queries that were stopped, and begin to open others, or the same with another config."""
+        for name in removed:
+            del self._of[name]
+        for query in opened:
+            self._of[query.name] = supervisor = self._supervisor(query, config)
+            supervisor.begin()
 
     async def begin(self) -> None:
         """Open all queries; return once each was opened, failed, or waits for its sink or source.
@@ -76,6 +87,18 @@ class Supervision:
     async def end(self) -> None:
         """Stop supervising; the queries stay as they are."""
         await asyncio.gather(*(supervisor.end() for supervisor in self.of.values()))
+
+    async def stop_queries(self) -> list[str]:
+        """Stop all queries, also after one could not be stopped cleanly; return what went wrong."""
+        names = list(self._of)
+        ends = await asyncio.gather(*(self._of[name].query.stop() for name in names), return_exceptions=True)
+        for error in ends:
+            if isinstance(error, asyncio.CancelledError):
+                raise error
+        wrong = zip(names, ends, strict=True)
+        return [
+            f"query {name} could not be stopped cleanly: {e!r}" for name, e in wrong if isinstance(e, BaseException)
+        ]
 
     def over(self, query: str) -> bool:
         """Whether a query will do nothing more: it is drained, or was given up after failures."""

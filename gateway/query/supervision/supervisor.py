@@ -123,6 +123,17 @@ class Supervisor:
         """Stop supervising; the query stays as it is, perhaps in the middle of an opening."""
         await end_tasks(self._task)
 
+    async def stop(self, why: str) -> None:
+        """Stop supervising, and stop the query, because its config changed."""
+        await self.end()
+        self.state, self.reason = "opening", why
+        await self._stop_query()
+
+    def adjust(self, terms: RestartTerms) -> None:
+        """Use other terms from the next failure on."""
+        if terms != self._terms:
+            self._terms, self._restarts = terms, Restarts(terms)
+
     def restart(self) -> bool:
         """Open a query that has failed again now; return False if it has not failed."""
         if self.state == "given up":

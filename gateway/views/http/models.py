@@ -38,6 +38,8 @@ class StatusAnswer(AnswerModel):
     paused: bool = Field(description="Whether an operator paused all decisions.")
     paused_until: str | None = Field(description="When the pause ends by itself (UTC).")
     max_vms: int
+    config: str = Field(description="The config file.")
+    config_refused: str = Field(description="Why the changed config file was not taken in; else empty.")
     queries: dict[str, str] = Field(description="The state of each query.")
     vms: dict[str, str] = Field(description="The state of each VM.")
     memory_held_bytes: int

@@ -1,0 +1,55 @@
+"""What makes a gateway read its config again: a signal, or a change of the file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from gateway.reloading.reloader import Reloader, ReloadRefusedError
+from gateway.reloading.watching import watch
+from infra.clock import Clock
+from infra.together import end_tasks
+
+
+class ReloadTriggers:
+    """Reloads in the background.
+
+    Args:
+        reloader: of the gateway.
+        clock: time.
+        on_mistake: called with the text of an internal error.
+    """
+
+    def __init__(self, reloader: Reloader, clock: Clock, on_mistake: Callable[[str], None]) -> None:
+        self._reloader = reloader
+        self._clock = clock
+        self._on_mistake = on_mistake
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def now(self) -> None:
+        """Reload once."""
+        self._begin(self._reload())
+
+    def watch(self, file: Path) -> None:
+        """Reload each time a file changes."""
+        self._begin(watch(file, self._clock, self._reload))
+
+    async def end(self) -> None:
+        """Reload no more."""
+        await end_tasks(*self._tasks)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="reload the config")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_mistake(f"internal error while the config was reloaded: {error!r}")
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(ReloadRefusedError):  # it is logged
+            await self._reloader.reload()
