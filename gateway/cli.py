@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from gateway.commands import beginning, explaining, reporting, steering, trying, watching
+from gateway.commands import beginning, explaining, reading, reporting, steering, trying, watching
 from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
@@ -88,6 +88,7 @@ trying.register(main)
 watching.register(main)
 explaining.register(main)
 reporting.register(main)
+reading.register(main)
 steering.register(main)
 
 

@@ -13,7 +13,7 @@ from gateway.fleet.ownership import owned_fleet
 from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sinks.base import FencedError
 from gateway.views.http.serving import ApiError
-from gateway.views.logs import begin_logging, in_a_sentence
+from gateway.views.logs import begin_logging, in_a_sentence, kept_log
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -40,7 +40,7 @@ def run(
     """
     begin_logging()
     try:
-        with owned_by(config):
+        with owned_by(config), kept_log(config.gateway):
             return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
     except (StateError, FencedError, ApiError, NoQueryRunsError) as error:
         _LOG.error("%s", error)

@@ -23,6 +23,8 @@ def test_gateway_defaults(config: Config, tmp_path: Path) -> None:
     assert config.gateway.orphan_after_s == 60.0
     assert (config.gateway.api.host, config.gateway.api.port) == ("127.0.0.1", 8088)
     assert config.gateway.api.token_file is None
+    assert config.gateway.log_file == tmp_path / "state" / "log" / "gateway.log"
+    assert config.gateway.log.rotate_bytes == 10_000_000
 
 
 def test_private_and_cloud_defaults(config: Config) -> None:
