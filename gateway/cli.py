@@ -29,7 +29,6 @@ main = typer.Typer(
     help="Keep the latency targets of Spark queries. Rent VMs only while they help.",
     epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -50,18 +49,29 @@ def run(
         bool, typer.Option("--keep-hosts", help="Leave the engine hosts running, so that the next start takes seconds.")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the arrivals as a CSV file for simulate --trace.")
+        Path | None, typer.Option(metavar="FILE", help="Add the arrivals to a CSV file for simulate --trace.")
     ] = None,
 ) -> None:
     """Run the gateway. On SIGTERM or Ctrl-C it drains, terminates every VM, and exits."""
     with loading():
         found = loaded(config)
-        if record is not None and record.exists():
-            fail(f"{record} exists already: choose another file name for the trace", BAD_INPUT)
+        if record is not None:
+            _check_trace(record)
         from gateway import start
 
     code = start.run(found, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
     raise typer.Exit(code)
+
+
+def _check_trace(path: Path) -> None:
+    from gateway.views.tracefile import NoTraceError, end_of_trace
+
+    try:
+        end_of_trace(path)
+    except NoTraceError as error:
+        fail(str(error), BAD_INPUT)
+    except OSError as error:
+        fail(f"{error.filename or path}: {error.strerror or error}", FAILED)
 
 
 @main.command(epilog="Example: spillway check examples/email.yaml")

@@ -330,6 +330,10 @@ class RunningQuery(RefreshedQuery):
 
     async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""
+        if events := self.delivered_before:
+            _LOG.info(
+                "query %s: already delivered: its source has nothing after the first %d events", self.name, events
+            )
         self._reads_on = False
         await end_tasks(self._reading)
         if self._started:

@@ -172,4 +172,9 @@ def test_a_changed_query_over_old_state_goes_on_with_the_next_event(
     changed = Gateway(tmp_path, state_dir, {"changing": query})
     changed.run_until_drained()
     assert "its definition changed: the new one begins with seq 200" in changed.tail()
-    assert changed.rows("changing") == before + [{"message_id": mail.message_id} for mail in mails[200:250]]
+    assert "already delivered" not in changed.tail()
+    results = before + [{"message_id": mail.message_id} for mail in mails[200:250]]
+    assert changed.rows("changing") == results
+    changed.run_until_drained()
+    assert "already delivered: its source has nothing after the first 250 events" in changed.tail()
+    assert changed.rows("changing") == results
