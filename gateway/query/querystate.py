@@ -127,11 +127,6 @@ class QueryState:
         return self._started and self.ingress.finished and self.pipeline.idle
 
     @property
-    def delivered_before(self) -> int:
-        """How many events earlier gateways delivered, if the source has ended and had nothing new; else 0."""
-        return self.committed_before if self.drained and not self.tally.events else 0
-
-    @property
     def shed_events(self) -> int:
         """How many events were ever shed, from the run log."""
         return self._log.shed_events if self._started else 0
