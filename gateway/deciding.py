@@ -73,6 +73,7 @@ class Deciding:
                 max_vms=settings.max_vms,
                 budget=settings.budget,
                 sheds=settings.sheds,
+                freezes=settings.freezes,
             )
         )
         self._policies.change(settings.queries, settings.site)

@@ -8,6 +8,7 @@ from math import inf
 from policies.money.ledger import Budget
 from policies.signals import Event
 from policies.switching.query import QuerySettings
+from policies.vms.freezing import FreezeWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +67,11 @@ class SettingsChanged(Event):
         max_vms: the limit of VMs that live at a time.
         budget: the limits of spending.
         sheds: whether events are shed that would be late because the budget is spent.
+        freezes: when no VM is launched or given back.
     """
 
     queries: tuple[QuerySettings, ...]
     max_vms: int
     budget: Budget
     sheds: bool = False
+    freezes: tuple[FreezeWindow, ...] = ()

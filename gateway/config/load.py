@@ -95,6 +95,9 @@ def _parse(path: Path) -> CommentedMap:
         raise ConfigError([_syntax_problem(path, error)]) from error
     except YAMLError as error:
         raise ConfigError([Problem(path, 1, "", f"is not YAML: {error}")]) from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        # The reader raises these for a tag that does not fit its value, as in !!int words.
+        raise ConfigError([Problem(path, 1, "", f"is not YAML: {error}; remove tags like !!int")]) from error
     if not isinstance(document, CommentedMap):
         text = "holds no sections; begin with gateway: and queries: (see examples/email.yaml)"
         raise ConfigError([Problem(path, 1, "", text)])

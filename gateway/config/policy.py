@@ -41,6 +41,7 @@ class SwitchingConfig(Section):
     keep_vm_bytes: Size = 1_000_000
     tolerance_s: Duration = Field(default=1.0, alias="tolerance")
     pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
+    dry_run: bool = False
 
     def findings(self, schema_ddl: str) -> list[Finding]:
         """Return what is wrong with how the query is divided."""

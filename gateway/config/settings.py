@@ -46,6 +46,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
                 policy=_policy(query.policy, config),
                 pause_most_s=query.switching.pause_most_s,
                 stay_s=config.cloud.terms.first_block_s,
+                dry_run=query.switching.dry_run,
             )
             for name, query in config.queries.items()
         ),
@@ -56,6 +57,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         slot_s=config.gateway.slot_s,
         sheds=budget.when_spent == "shed",
         boot_within_s=boot_within_s(config.cloud),
+        freezes=tuple(window.terms for window in config.cloud.freeze),
     )
 
 

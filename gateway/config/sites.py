@@ -29,12 +29,16 @@ from gateway.config.words.fields import (
     Size,
     SparkSetting,
     SparkValue,
+    TimeOfDay,
+    Zone,
     refuse,
 )
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
+from policies.vms.freezing import FreezeWindow
 
 _LEASE_LEAST_S = 5.0
+_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _POD_MOUNT: Final = re.compile(r"spark\.kubernetes\.executor\.volumes\.[^.]+\.[^.]+\.mount\.path")
 _POD_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
@@ -199,11 +203,34 @@ class EmulateLinkConfig(Section):
     rate_bits_per_s: LinkRate = Field(alias="rate")
 
 
+class FreezeConfig(Section):
+    """A time of the week in which no VM is launched or given back.
+
+    Attributes:
+        days: on which it begins; all by default.
+        begin_s: the time of the day at which it begins.
+        end_s: at which it ends; on the next day if it is not after ``from``.
+        zone: the time zone of days and times, by its IANA name.
+    """
+
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = _DAYS
+    begin_s: TimeOfDay = Field(alias="from")
+    end_s: TimeOfDay = Field(alias="to")
+    zone: Zone = "UTC"
+
+    @property
+    def terms(self) -> FreezeWindow:
+        """Return it as the scheduler gets it."""
+        days = tuple(number for number, day in enumerate(_DAYS) if day in self.days)
+        return FreezeWindow(days=days, begin_s=self.begin_s, end_s=self.end_s, zone=self.zone)
+
+
 class CloudConfig(RentedConfig):
     """Where VMs are rented.
 
     Attributes:
         max_vms: at most this many at a time.
+        freeze: when no VM is launched or given back. A VM that lives then is kept and paid for as the budget allows.
         usual_boot_s: expected time from the order to ready; required for process.
         warm: process provider only: hosts are launched in advance and ``boot`` is emulated.
         emulate_link: process provider only: behave as if the VMs were this far away.
@@ -217,6 +244,7 @@ class CloudConfig(RentedConfig):
     warm: bool = False
     billing: BillingConfig
     budget: BudgetConfig
+    freeze: tuple[FreezeConfig, ...] = Field(default=(), max_length=64)
     emulate_link: EmulateLinkConfig | None = None
     namespaces: dict[Name, IPvAnyAddress] = Field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from gateway.config.models import Config, QuerySourceConfig
 
 Key: TypeAlias = tuple[str, ...]
 
-_THRESHOLDS: Final = ("share", "start_vm_above", "send_above", "keep_vm_above", "keep_vm_bytes", "tolerance")
+_THRESHOLDS: Final = ("share", "start_vm_above", "send_above", "keep_vm_above", "keep_vm_bytes", "tolerance", "dry_run")
 IN_PLACE: Final[tuple[Key, ...]] = (
     ("qos",),
     ("policy",),
@@ -20,7 +20,7 @@ IN_PLACE: Final[tuple[Key, ...]] = (
     *(("switching", name) for name in _THRESHOLDS),
 )
 """The keys of a query that change while it goes on. For any other key it is opened again."""
-OF_THE_CLOUD: Final[tuple[Key, ...]] = (("cloud", "max_vms"), ("cloud", "budget"))
+OF_THE_CLOUD: Final[tuple[Key, ...]] = (("cloud", "max_vms"), ("cloud", "budget"), ("cloud", "freeze"))
 """The keys outside of queries that change while the gateway runs. Any other key needs a restart."""
 
 
@@ -94,13 +94,15 @@ def changes(old: Config, new: Config, new_code: Collection[str] = ()) -> Changes
     removed = tuple(name for name in old.queries if name not in new.queries)
     _add_readers(new, reopened, in_place, added)
     restart = {".".join(key) for key in outside if key not in cloud}
-    restart |= _that_hosts_need(new, added, removed)
+    restart |= _of_hosts(new, added, removed)
+    if new.cloud.warm and ("cloud", "max_vms") in cloud:
+        restart.add("cloud.max_vms")  # the warm hosts were started with the gateway
     return Changes(
         tuple(sorted(restart)), tuple(sorted({".".join(key) for key in cloud})), added, removed, reopened, in_place
     )
 
 
-def _that_hosts_need(new: Config, added: Collection[str], removed: Collection[str]) -> set[str]:
+def _of_hosts(new: Config, added: Collection[str], removed: Collection[str]) -> set[str]:
     """Return the queries that cannot come or go, because each has an engine host of its own."""
     return {f"queries.{name}" for name in (*added, *removed)} if new.private.host == "own" else set()
 

@@ -47,6 +47,7 @@ class QuerySettings:
         policy: decides when VMs start and are kept; None: equation 1 alone.
         pause_most_s: how long events may be held while the query moves with its state.
         stay_s: how long it would stay away at least: the first block that a VM is billed for.
+        dry_run: whether it is only told what would be done: its events stay home, and it launches no VM.
     """
 
     name: str
@@ -58,6 +59,7 @@ class QuerySettings:
     policy: PolicyOptions | None = None
     pause_most_s: float = inf
     stay_s: float = inf
+    dry_run: bool = False
 
 
 class SwitchedQuery:
@@ -92,6 +94,8 @@ class SwitchedQuery:
         """Return why this query may not go to the cloud, whatever an operator says; empty if it may."""
         if self.settings.mode == "off":
             return "switching is off"
+        if self.settings.dry_run and self.switchable:
+            return "a dry run"
         return "" if self.switchable else self.reason
 
     @property
@@ -109,6 +113,16 @@ class SwitchedQuery:
         if self.pin is None or self.why_home:
             return 0.0
         return 1.0 if self.whole else self.pin.share
+
+    @property
+    def left_undone(self) -> str:
+        """What a dry run leaves undone, by the first condition of equation 1 and by equation 2."""
+        latency_s, limits = self.slot.latency_s, self.settings.switching
+        if latency_s >= limits.start_vm_above_s:
+            return f"a VM would be launched: L {latency_s:.2f} s >= start_vm_above {limits.start_vm_above_s:g} s"
+        if latency_s >= limits.send_above_s:
+            return f"events would go to a VM that is ready: L {latency_s:.2f} s >= send_above {limits.send_above_s:g} s"
+        return f"nothing would be done: L {latency_s:.2f} s < send_above {limits.send_above_s:g} s"
 
     @property
     def why_not_moved(self) -> str:

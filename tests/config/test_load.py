@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from gateway.config import ConfigError, load
 from gateway.config.connectors.sinks import FileSinkConfig
 from gateway.config.models import Config, FileSourceConfig
+from policies.vms.freezing import FreezeWindow
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 2s}"
@@ -47,6 +48,24 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
             8,
             "cloud.budget.when_spent",
             "is not one of stay_home, shed",
+        ),
+        (
+            ("budget: {", "freeze: [{from: 22:00, to: 25:00}]\n  budget: {"),
+            8,
+            "cloud.freeze.0.to",
+            "is not a time of the day",
+        ),
+        (
+            ("budget: {", "freeze: [{from: 22:00, to: 6:00, days: [fry]}]\n  budget: {"),
+            8,
+            "cloud.freeze.0.days.0",
+            "mon",
+        ),
+        (
+            ("budget: {", "freeze: [{from: 22:00, to: 6:00, zone: Mars}]\n  budget: {"),
+            8,
+            "cloud.freeze.0.zone",
+            "as in Europe/Berlin",
         ),
         (("usd_per_day: 5", "usd_per_day: .nan"), 8, "cloud.budget.usd_per_day", "finite"),
         (("  first:", "  ../first:"), 10, "queries.../first", "file name"),
@@ -86,12 +105,16 @@ def test_a_mistake_is_answered_with_line_and_remedy(
     assert says in found[0][2]
 
 
-def test_late_rows_of_a_divided_query_are_only_dropped(write: Write) -> None:
+def test_freeze_windows_are_read(write: Write) -> None:
+    found = load(write(("budget: {", "freeze: [{from: 22:30, to: 06:00, days: [sun, fri]}]\n  budget: {")), {})
+    (window,) = found.cloud.freeze
+    assert window.terms == FreezeWindow(days=(4, 6), begin_s=81_000, end_s=21_600, zone="UTC")
+
+
+def test_late_rows_of_a_divided_query_may_be_kept(write: Write) -> None:
     late = "event_time: {column: sent, lateness: 10s, late: dead-letters}"
-    found = problems(write((QOS, f"{QOS}\n    {late}\n    switching: {{mode: keys, key: body}}")))
-    assert [(key, "is not possible with mode keys" in what) for _, key, what in found] == [
-        ("queries.first.event_time.late", True)
-    ]
+    found = load(write((QOS, f"{QOS}\n    {late}\n    switching: {{mode: keys, key: body}}")), {})
+    assert found.queries["first"].keep_late == ("",)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from engines.email.mailbox import Mail
 from engines.email.oracle import answer
+from gateway.query.identity import read_identity
 from tests.e2e.harness import EAGER, MEMORY_MAX_BYTES, Gateway, email_query, expected_rows, until, write_mail
 from tests.support.derby import Derby
 
@@ -31,6 +33,11 @@ def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir:
     assert [letter["offset"] for letter in letters] == [sum(map(len, lines[:place])) for place in bad]
     assert letters[0]["raw"] == "not json"
     assert all(letter["reason"] for letter in letters)
+    assert "already delivered" not in gateway.log.read_text()
+    gateway.run_until_drained()
+    assert "dead: already delivered: its source has nothing after the first 1000 events" in gateway.log.read_text()
+    assert gateway.rows("dead") == expected_rows(mails[:1000])
+    assert len((state_dir / "queries/dead/dead-letters.jsonl").read_text().splitlines()) == len(bad)
 
 
 def test_memory_is_bounded_when_the_source_is_much_faster_than_the_engines(
@@ -158,23 +165,43 @@ def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir
     assert first.wait() == 0, first.tail()
 
 
-def test_a_changed_query_over_old_state_goes_on_with_the_next_event(
+def test_a_running_gateway_takes_in_a_changed_file_and_the_other_query_goes_on(
     tmp_path: Path, state_dir: Path, mails: list[Mail]
 ) -> None:
-    write_mail(tmp_path / "mail.jsonl", mails[:200])
-    query = email_query(tmp_path, tmp_path / "mail.jsonl", "changing")
-    gateway = Gateway(tmp_path, state_dir, {"changing": query})
-    gateway.run_until_drained()
-    before = gateway.rows("changing")
-    assert before == expected_rows(mails[:200])
-    write_mail(tmp_path / "mail.jsonl", mails[:250])
-    query["sql"] = "SELECT message_id FROM events"
-    changed = Gateway(tmp_path, state_dir, {"changing": query})
-    changed.run_until_drained()
-    assert "its definition changed: the new one begins with seq 200" in changed.tail()
-    assert "already delivered" not in changed.tail()
-    results = before + [{"message_id": mail.message_id} for mail in mails[200:250]]
-    assert changed.rows("changing") == results
-    changed.run_until_drained()
-    assert "already delivered: its source has nothing after the first 250 events" in changed.tail()
-    assert changed.rows("changing") == results
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_mail(folder / "1.jsonl", mails[:200])
+
+    def query(name: str, **more: Any) -> dict[str, Any]:
+        found = email_query(tmp_path, folder, name, **more)
+        return {**found, "source": {**found["source"], "follow": True}}
+
+    def reload(said: str, **queries: dict[str, Any]) -> None:
+        Gateway(tmp_path, state_dir, queries)  # writes the file
+        gateway.kill(signal.SIGHUP)
+        until(lambda: said in gateway.log.read_text(), said)
+
+    gateway = Gateway(tmp_path, state_dir, {"staying": query("staying"), "changing": query("changing")})
+    gateway.start()
+    first, ids = expected_rows(mails[:200]), [{"message_id": mail.message_id} for mail in mails]
+    for name in ("staying", "changing"):
+        until(lambda name=name: gateway.rows(name) == first, f"{name} has the first mails")  # type: ignore[misc]
+    opened = read_identity(state_dir / "queries" / "staying")
+    staying = query("staying", qos={"latency": "3s"})
+    changing, added = query("changing", sql="SELECT message_id FROM events"), query("coming")
+    said = "added: coming; opened again: changing (sql); changed in place: staying (qos.latency)"
+    reload(f"the config was reloaded: {said}", staying=staying, changing=changing, coming=added)
+    until(lambda: gateway.rows("coming") == first, "the new query has the first mails")
+    wrong = {"staying": staying, "changing": {**changing, "sql": "SELECT nothing FROM events"}, "coming": added}
+    reload("the old one goes on: home refuses changing: query changing: there is no column", **wrong)
+    write_mail(folder / "2.jsonl", mails[200:250])
+    until(lambda: gateway.rows("changing") == first + ids[200:250], "the new definition has the next mails")
+    until(lambda: gateway.rows("coming") == expected_rows(mails[:250]), "the new query has the next mails")
+    reload("the config was reloaded: removed: coming", staying=staying, changing=changing)
+    write_mail(folder / "3.jsonl", mails[250:300])
+    until(lambda: gateway.rows("staying") == expected_rows(mails[:300]), "the last mails")
+    until(lambda: gateway.rows("changing") == first + ids[200:300], "the last mails")
+    assert gateway.rows("coming") == expected_rows(mails[:250])
+    assert read_identity(state_dir / "queries" / "staying") == opened, "it was never opened again"
+    gateway.kill(signal.SIGTERM)
+    assert gateway.wait() == 0, gateway.tail()

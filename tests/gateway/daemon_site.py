@@ -84,6 +84,7 @@ class Query(FakeQuery):
         self.isolating_s = 0.0
         self.move_due = self.renewal_due = self.stateful = self.divided = False
         self.movers = ()
+        self.on_run: Any = None
         self.end_slot = lambda: None
 
     @property

@@ -88,6 +88,7 @@ ACTIONS = [
     "vms/vm-1/stop",
     "decisions/pause",
     "decisions/resume",
+    "reload",
     "drain",
 ]
 

@@ -147,3 +147,23 @@ def test_a_log_with_a_change_replays_to_the_same_commands() -> None:
         steps.append(LoggedEvent(loads(dumps(event)), commands))
     assert [len(step.commands) for step in steps] == [0, 0, 0, 1]
     assert replay(settings, steps).difference == ""
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "says"),
+    [
+        (5.0, "stays home: a dry run; a VM would be launched: L 5.00 s >= start_vm_above 3 s"),
+        (2.5, "stays home: a dry run; events would go to a VM that is ready: L 2.50 s >= send_above 2 s"),
+        (0.5, "stays home: a dry run; nothing would be done: L 0.50 s < send_above 2 s"),
+    ],
+)
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(latency_s: float, says: str) -> None:
+    checked = Checked(scheduler_settings(query_settings(dry_run=True)))
+    assert [checked.slot(latency_s) for _ in range(5)] == [[]] * 5
+    assert checked.scheduler.last_decisions[0].verdict == says
+
+
+def test_a_dry_run_that_begins_brings_the_query_home() -> None:
+    checked = sending()
+    change(checked, query_settings(dry_run=True))
+    assert checked.slot(5.0) == [("route", "q", {HOME: 1.0})]

@@ -8,6 +8,7 @@ from os.path import normpath
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -103,6 +104,29 @@ Rate = Annotated[float, Field(gt=0), _written(units.RATE, units.rate_per_s)]
 LinkRate = Annotated[float, Field(gt=0), _written(units.LINK_RATE, units.link_bits_per_s)]
 Share = Annotated[float, Field(ge=0, le=1), _written(units.SHARE, units.share_fraction)]
 Usd = Annotated[float, Field(ge=0)]
+
+
+def _second_of_day(value: object) -> object:
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is not a time of the day; write it as 22:00")
+    return 3600 * int(found[1]) + 60 * int(found[2])
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, KeyError, OSError) as error:
+        why = f"{name!r} is no time zone of this machine (package tzdata); write an IANA name, as in Europe/Berlin"
+        raise ValueError(why) from error
+    return name
+
+
+_TIME: Final = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
+TimeOfDay = Annotated[
+    int, BeforeValidator(_second_of_day, json_schema_input_type=Annotated[str, Field(pattern=_TIME.pattern)])
+]
+Zone = Annotated[str, AfterValidator(_known_zone)]
 
 
 def not_yet(kind: str, available: tuple[str, ...]) -> BeforeValidator:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
 
@@ -54,6 +55,7 @@ from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
 from policies.vms.fleet import Fleet, FleetTotals, StoryLine
+from policies.vms.freezing import FreezeWindow, frozen_until
 from policies.vms.machine import VmLease
 from policies.vms.vm import VmState
 
@@ -72,6 +74,7 @@ class SchedulerSettings:
         slot_s: length of a slot.
         boot_within_s: when the cloud itself abandons a VM; a VM may be starting for this time plus 5 minutes.
         sheds: whether events are shed that would be late because the budget is spent.
+        freezes: when no VM is launched or given back.
     """
 
     queries: tuple[QuerySettings, ...]
@@ -82,6 +85,7 @@ class SchedulerSettings:
     slot_s: float
     sheds: bool = False
     boot_within_s: float = 0.0
+    freezes: tuple[FreezeWindow, ...] = ()
 
     @property
     def site(self) -> Site:
@@ -239,7 +243,12 @@ class Scheduler:
         """Use other settings; the next slot is the first that is judged by them."""
         before, now = dict(self._queries), {settings.name: settings for settings in event.queries}
         self._settings = replace(
-            self._settings, queries=event.queries, max_vms=event.max_vms, budget=event.budget, sheds=event.sheds
+            self._settings,
+            queries=event.queries,
+            max_vms=event.max_vms,
+            budget=event.budget,
+            sheds=event.sheds,
+            freezes=event.freezes,
         )
         # All parts share this dict.
         self._queries.clear()
@@ -287,14 +296,14 @@ class Scheduler:
         """Make the decisions of a slot: which VMs are kept or started, which queries go to the cloud, what is shed."""
         vm_before = bool(self._fleet.wanted)
         paused = self._end_what_is_over(event.at_s)
+        halted = "an operator paused all decisions" if paused else self._frozen(event.at_s)
         self._check_who_can_pay(event)
-        ends = self._life.judge(event, paused=paused)
+        ends = self._life.judge(event, paused=bool(halted))
         refused = {} if paused else self._routes.rank(event, vm_before=vm_before)
         routes = self._routes.hold(event) if paused else self._routes.share_out(event)
-        never = self._stopping or ("an operator paused all decisions" if paused else "")
-        starts, vm_note = self._starts.next(event, never)
+        starts, vm_note = self._starts.next(event, self._stopping or halted)
         slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._patience_s)
-        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, paused=paused)
+        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, halted=halted)
         self._put_into_words = partial(with_vms, self._queries, self._demand, event.at_s, refused=refused)
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]
@@ -307,6 +316,13 @@ class Scheduler:
         if self._paused_until_s is not None and (at_s >= self._paused_until_s or self._stopping):
             self._paused_until_s = None
         return self._paused_until_s is not None
+
+    def _frozen(self, at_s: float) -> str:
+        """Return until when no VM is launched or given back, in words; empty if they may be."""
+        until_s = frozen_until(self._settings.freezes, self._fleet.wall_s(at_s))
+        if until_s is None or self._stopping:
+            return ""
+        return f"no VM is launched or terminated before {datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M} UTC"
 
     def _compose_decisions(self) -> None:
         """Compose the text of the last decisions before anything changes: they describe the time before."""

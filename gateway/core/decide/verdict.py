@@ -21,7 +21,7 @@ def decisions(
     vm_note: str,
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
-    paused: bool = False,
+    halted: str = "",
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
     shown_vms = MappingProxyType({name: str(state) for name, state in vms.items()})
@@ -37,7 +37,7 @@ def decisions(
             vms=vms,
             shown_vms=shown_vms,
             slow=slow,
-            paused=paused,
+            halted=halted,
         )
         for name, query in queries.items()
     )
@@ -55,7 +55,7 @@ def _decision(
     vms: Mapping[str, VmState],
     shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
-    paused: bool,
+    halted: str,
 ) -> Decision:
     """Return the decision about a query, with its reason.
 
@@ -70,12 +70,14 @@ def _decision(
         vms: state of each live VM.
         shown_vms: the same for the record, which nobody may change.
         slow: of VMs that take long to start.
-        paused: whether an operator paused all decisions.
+        halted: why no VM is launched or given back now, whatever is measured; empty if they may be.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
     if query.why_home:
         verdict = f"stays home: {query.why_home}"
+        if query.settings.dry_run:
+            verdict += f"; {query.left_undone}"
     elif sent:
         verdict = f"{query.share:.1%} to {', '.join(sent)}" + (f": {query.pin.why}" if query.pin is not None else "")
     elif query.pin is not None:
@@ -91,8 +93,8 @@ def _decision(
         verdict = "stays home: no VM is ready"
     if asks:
         verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
-    if paused:
-        verdict += "; an operator paused all decisions"
+    if halted:
+        verdict += f"; {halted}"
     return Decision(
         query=query.settings.name,
         at_s=at_s,

@@ -97,8 +97,9 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from policies.money import billing, ledger
     from policies.planning import plain, planner, queueing
     from policies.switching import query, switching
+    from policies.vms import freezing
 
-    ours = (advice, billing, ledger, plain, planner, query, signals, slot, steering, switching)
+    ours = (advice, billing, freezing, ledger, plain, planner, query, signals, slot, steering, switching)
     learned = (forecaster, kernels, likelihood, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
