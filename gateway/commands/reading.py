@@ -11,7 +11,7 @@ import typer
 from gateway.commands.common import FAILED, ConfigPath, fail, loaded, with_query
 
 if TYPE_CHECKING:
-    from gateway.views.logfile import Follower
+    from gateway.views.logfile import LogFollower
 
 _EACH_S: Final = 0.5
 
@@ -31,13 +31,13 @@ def logs(
 ) -> None:
     """Show the log of the gateway, which runs or has run: its last records, and with --follow the next ones."""
     found = loaded(config) if query is None else with_query(config, query)
-    from gateway.views.logfile import Follower, about, last_records
+    from gateway.views.logfile import LogFollower, about, last_records
 
     path, wanted = found.gateway.log_file, about(query)
     if not path.exists():
         fail(f"{path} does not exist: no gateway has run with this config", FAILED)
     try:
-        with closing(Follower(path, wanted)) as follower:
+        with closing(LogFollower(path, wanted)) as follower:
             for record in last_records(path, wanted, last) if last else ():
                 typer.echo(record.rstrip("\n"))
             if follow:
@@ -48,7 +48,7 @@ def logs(
         return
 
 
-async def _follow(follower: Follower) -> None:
+async def _follow(follower: LogFollower) -> None:
     from infra.clock import SystemClock
 
     clock = SystemClock()

@@ -54,7 +54,7 @@ def _records(lines: Iterator[str]) -> Iterator[str]:
         yield record
 
 
-class Follower:
+class LogFollower:
     """The records that are written after the last call; it goes on when the file is rotated.
 
     Args:

@@ -9,7 +9,6 @@ import pytest
 
 from gateway.config import Config
 from gateway.views.tryout.sampling import Sample, SampleError, given_files, read_sample, why_no_sample
-from tests.connectors.s3_server import S3Server
 from tests.tryout.try_config import config_with, put, query
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32())])
@@ -96,23 +95,6 @@ def test_each_of_several_streams_is_sampled(tmp_path: Path) -> None:
     for wrong in (["a.jsonl"], ["middle=a.jsonl"], ["left="], ["left=a", "left=b"]):
         with pytest.raises(SampleError, match="--sample"):
             given_files(config.queries["words"], wrong)
-
-
-def test_objects_are_read_and_nothing_is_left_of_them(tmp_path: Path, s3_server: S3Server, bucket: str) -> None:
-    for name, first in (("in/a.jsonl", 0), ("in/b.jsonl", 5), ("other.jsonl", 9)):
-        body = "".join(f"{line(n)}\n" for n in range(first, first + 3)).encode()
-        s3_server.client().put_object(Bucket=bucket, Key=name, Body=body)
-    place = {"bucket": bucket, "prefix": "in", "endpoint": s3_server.endpoint, "region": "us-east-1"}
-    config = config_with(tmp_path, words=query(source={"type": "s3", "follow": True, **place}))
-    sample = sampled(config, tmp_path / "work", 4)
-    assert (sample.events.column("n").to_pylist(), sample.more) == ([0, 1, 2, 5], True)
-    assert sampled(config, tmp_path / "again").events.column("n").to_pylist() == [0, 1, 2, 5, 6, 7]
-    assert not (tmp_path / "state").exists()
-    assert [each["Key"] for each in s3_server.client().list_objects(Bucket=bucket)["Contents"]] == [
-        "in/a.jsonl",
-        "in/b.jsonl",
-        "other.jsonl",
-    ]
 
 
 def test_a_sample_that_cannot_be_read_says_why(tmp_path: Path) -> None:

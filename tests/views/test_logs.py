@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.config.sites import GatewayConfig
-from gateway.views.logfile import Follower, about, last_records
+from gateway.views.logfile import LogFollower, about, last_records
 from gateway.views.logs import Seldom, begin_logging, kept_log
 from tests.gateway.daemon_site import configured
 
@@ -79,7 +79,7 @@ def test_what_is_written_later_follows_over_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     head = "2026-11-25 15:00:00,000 INFO"
     path.write_text(f"{head} words: old\n")
-    follower = Follower(path, about("words"))
+    follower = LogFollower(path, about("words"))
     assert follower.next() == []
     with path.open("a") as file:
         file.write(f"{head} words: 1\n  more\n{head} other: 2\n  less\n{head} words: ha")
