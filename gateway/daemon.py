@@ -29,7 +29,6 @@ from gateway.query.supervision.supervision import Supervision
 from gateway.reloading.live import LiveGateway
 from gateway.reloading.reloader import Reloader
 from gateway.reloading.triggers import ReloadTriggers
-from gateway.steering.keeping import kept_on_disk
 from gateway.steering.parts import GatewayParts
 from gateway.steering.table import served
 from gateway.views.http.answers import decision_answer
@@ -41,6 +40,7 @@ from gateway.views.runrecord import Boot
 from gateway.views.tracefile import recorded
 from infra.clock import Clock
 from infra.link.keys.trust import Authority
+from infra.servicemanager import ServiceManager
 from infra.threads import run_to_end
 from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, QuerySlot, SlotEnded, StopAll
@@ -63,8 +63,10 @@ class Daemon:
         keep_hosts: bool,
         ownership: Ownership | None = None,
         dial: Dial = dial,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._dial = dial
+        self._manager = manager or ServiceManager({})
         self._config = config
         self._clock = clock
         self._keep_hosts = keep_hosts
@@ -111,9 +113,19 @@ class Daemon:
         self._slot = asyncio.Lock()
         self._live = self._make_live(config, maker)
         self._reloader = Reloader(self._live)
-        self._reloads = ReloadTriggers(self._reloader, clock, self._fail)
+        self._reloads = ReloadTriggers(self._reloader, self._manager, clock, self._fail)
         self.parts = self._make_parts()
-        self.phase = "starting"
+        self._phase = "starting"
+
+    @property
+    def phase(self) -> str:
+        """The phase: starting, standby, running or stopping."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: str) -> None:
+        self._phase = phase
+        self._manager.phase(phase)
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -127,7 +139,6 @@ class Daemon:
         async with (
             serve_api(served(self.parts, self._history), self._config.gateway.api),
             recorded(record, self._queries, self._clock),
-            kept_on_disk(self.parts),
         ):
             try:
                 if not await self._begin_unless_stopped():
@@ -143,7 +154,9 @@ class Daemon:
                 self.phase = "stopping"
                 await self._reloads.end()
                 await self._wind_down()
-                self._log_failed_queries(until_drained=until_drained)
+                for why in self._supervision.told_failures():
+                    if until_drained:
+                        self._fail(why)
             finally:
                 await self._end_everything()
         if report is not None:
@@ -220,7 +233,9 @@ class Daemon:
         for query in self._queries.values():
             query.end_slot()
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
-        wall_s, cpu, traffic = self._clock.wall(), self._cpu_by_lane(), self._actuator.traffic()
+        lanes = [lane for query in self._queries.values() for lane in query.lanes.values()]
+        cpu = {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
+        wall_s, traffic = self._clock.wall(), self._actuator.traffic()
         await self._deciding.end_slot(
             lambda event_id, _: SlotEnded(
                 event_id=event_id, at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu, traffic=traffic
@@ -240,16 +255,13 @@ class Daemon:
         moment_id = self._history.next_id(wall_s)
         self._history.add(self._composer.moment(moment_id, now_s, wall_s, slots, self.phase, news))
 
-    def _cpu_by_lane(self) -> dict[str, float]:
-        lanes = [lane for query in self._queries.values() for lane in query.lanes.values()]
-        return {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
-
     def _record(self, event: Event, commands: Sequence[Command]) -> None:
         self._composer.happened(event, commands, self._clock.wall())
         if self._recorder is not None:
             self._recorder.note(event, commands)
 
     def _check(self) -> None:
+        self._manager.alive(self._clock.now())
         mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
         if mistake is not None:
             self._fail(f"internal error: {mistake!r}")
@@ -257,14 +269,6 @@ class Daemon:
             self._fail(self._home.trouble)
         if why := self._membership.why_not_write():
             self._fail(why)
-
-    def _log_failed_queries(self, *, until_drained: bool) -> None:
-        """Log which queries have failed; a gateway that runs until drained has then failed, too."""
-        for name, reason in self._supervision.failed.items():
-            why = f"query {name} failed, its undelivered events are kept: {reason}"
-            if until_drained:
-                self._fail(why)
-            _LOG.warning("%s", why)
 
     def _fail(self, why: str) -> None:
         self._failure = self._failure or why
@@ -300,15 +304,11 @@ class Daemon:
             for why in await self._supervision.stop_queries():
                 self._fail(why)
         finally:
-            await self._end_hosts()
-
-    async def _end_hosts(self) -> None:
-        """End the engine hosts, or leave them for the next gateway."""
-        try:
-            await self._home.end(keep=self._keep_hosts)
-        finally:
-            if not self._keep_hosts:
-                await self._cloud.close()
+            try:
+                await self._home.end(keep=self._keep_hosts)
+            finally:
+                if not self._keep_hosts:
+                    await self._cloud.close()
 
     def _write_report(self, path: Path) -> None:
         first = self._queries.get(self._first)

@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.reloading.reloader import Reloader, ReloadRefusedError
 from gateway.reloading.watching import watch
 from infra.clock import Clock
+from infra.servicemanager import ServiceManager
 from infra.together import end_tasks
 
 
@@ -18,12 +19,16 @@ class ReloadTriggers:
 
     Args:
         reloader: of the gateway.
+        manager: is told when it begins and ends.
         clock: time.
         on_mistake: called with the text of an internal error.
     """
 
-    def __init__(self, reloader: Reloader, clock: Clock, on_mistake: Callable[[str], None]) -> None:
+    def __init__(
+        self, reloader: Reloader, manager: ServiceManager, clock: Clock, on_mistake: Callable[[str], None]
+    ) -> None:
         self._reloader = reloader
+        self._manager = manager
         self._clock = clock
         self._on_mistake = on_mistake
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,5 +56,7 @@ class ReloadTriggers:
             self._on_mistake(f"internal error while the config was reloaded: {error!r}")
 
     async def _reload(self) -> None:
+        self._manager.reloading()
         with contextlib.suppress(ReloadRefusedError):  # it is logged
             await self._reloader.reload()
+        self._manager.phase("running")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
+import pytest
 
 from engines.email.mailbox import Mail
 from engines.email.oracle import answer
@@ -165,9 +168,36 @@ def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir
     assert first.wait() == 0, first.tail()
 
 
+class TellsTo(threading.Thread):
+    """The socket of a service manager, which is read at once: only a few messages fit into it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._lines: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        while (said := self._socket.recv(4096)) != b"end":
+            self._lines += said.decode().split("\n")
+
+    def lines(self) -> list[str]:
+        """Return all lines that came."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"end", str(self.path))
+        self.join(60)
+        self._socket.close()
+        return self._lines
+
+
 def test_a_running_gateway_takes_in_a_changed_file_and_the_other_query_goes_on(
-    tmp_path: Path, state_dir: Path, mails: list[Mail]
+    tmp_path: Path, state_dir: Path, mails: list[Mail], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = TellsTo(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(told.path))
+    monkeypatch.setenv("WATCHDOG_USEC", "3000000")
     folder = tmp_path / "in"
     folder.mkdir()
     write_mail(folder / "1.jsonl", mails[:200])
@@ -205,3 +235,11 @@ def test_a_running_gateway_takes_in_a_changed_file_and_the_other_query_goes_on(
     assert read_identity(state_dir / "queries" / "staying") == opened, "it was never opened again"
     gateway.kill(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.tail()
+    words = told.lines()
+    assert words.count("RELOADING=1") == 3
+    assert words.count("WATCHDOG=1") >= 2
+    assert [each for each in words if each.partition("=")[0] in ("READY", "RELOADING", "STOPPING")] == [
+        "READY=1",
+        *["RELOADING=1", "READY=1"] * 3,
+        "STOPPING=1",
+    ]

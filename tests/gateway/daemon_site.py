@@ -36,6 +36,7 @@ CONFIG = """\
 gateway:
   state_dir: {state}
   slot: 100ms
+  drain_timeout: {drain}
   api: {{listen: "127.0.0.1:{port}"}}
 cloud:
   provider: process
@@ -53,10 +54,10 @@ queries:
 """
 
 
-def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "") -> Config:
+def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "", drain: str = "300s") -> Config:
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(state=state, port=port) + more)
+    path.write_text(CONFIG.format(state=state, port=port, drain=drain) + more)
     return load(path)
 
 
@@ -189,11 +190,12 @@ class Site:
         cloud: Cloud | None = None,
         ownership: Ownership | None = None,
         port: int = 0,
+        drain: str = "300s",
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
         self.query = Query(self.said)
-        config = configured(folder, more=more, port=port)
+        config = configured(folder, more=more, port=port, drain=drain)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(home_module, "HomeHost", lambda *_: self.home)
             patch.setattr(making_module, "RunningQuery", lambda *_, **__: self.query)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from gateway import start
 from gateway.cli import main
 from gateway.steering.keeping import kept_on_disk
 from gateway.views.lastseen import LAST_SEEN, read_last_seen
 from tests.connectors.ports import free_port
-from tests.gateway.daemon_site import Site, no_texts
+from tests.gateway.daemon_site import Site, configured, no_texts
 from tests.support.waiting import until
 
 __all__ = ["no_texts"]
@@ -26,12 +28,13 @@ def said(command: str, *arguments: str | Path) -> Result:
 
 async def ran(site: Site) -> None:
     """Run a gateway until it has decided something, and end it in order."""
-    running = asyncio.create_task(site.daemon.run(False, None))
-    await until(lambda: running.done() or site.daemon.phase == "running")
-    await until(lambda: json.loads(site.seeing.why()) != {})
-    site.query.idle = True
-    site.daemon.parts.drain()
-    assert await running == 0
+    async with kept_on_disk(site.daemon.parts):
+        running = asyncio.create_task(site.daemon.run(False, None))
+        await until(lambda: running.done() or site.daemon.phase == "running")
+        await until(lambda: json.loads(site.seeing.why()) != {})
+        site.query.idle = True
+        site.daemon.parts.drain()
+        assert await running == 0
 
 
 async def test_after_a_run_the_last_figures_and_decisions_are_shown(tmp_path: Path) -> None:
@@ -63,17 +66,15 @@ async def test_after_a_run_the_last_figures_and_decisions_are_shown(tmp_path: Pa
 
 async def test_a_gateway_that_was_killed_has_left_what_it_wrote_last(tmp_path: Path) -> None:
     site = Site(tmp_path, port=free_port())
-    running = asyncio.create_task(site.daemon.run(False, None))
-    await until(lambda: running.done() or site.daemon.phase == "running")
     state_dir = tmp_path / "state"
-    killed = kept_on_disk(site.daemon.parts, each_s=0.01)
-    await killed.__aenter__()
-    await until(lambda: read_last_seen(state_dir) is not None)
-    left = (state_dir / LAST_SEEN).read_bytes()
-    await killed.__aexit__(None, None, None)
-    site.query.idle = True
-    site.daemon.parts.drain()
-    assert await running == 0
+    async with kept_on_disk(site.daemon.parts, each_s=0.01):
+        running = asyncio.create_task(site.daemon.run(False, None))
+        await until(lambda: running.done() or site.daemon.phase == "running")
+        await until(lambda: read_last_seen(state_dir) is not None)
+        left = (state_dir / LAST_SEEN).read_bytes()
+        site.query.idle = True
+        site.daemon.parts.drain()
+        assert await running == 0
     (state_dir / LAST_SEEN).write_bytes(left)
     shown = said("status", tmp_path / "config.yaml")
     assert "that one did not end in order\nnot running, " in shown.output
@@ -95,6 +96,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     shown = said("status", tmp_path / "config.yaml")
     assert shown.exit_code == 1
     assert f"{tmp_path / 'state' / LAST_SEEN} cannot be read" in shown.output
+
+
+def test_why_a_gateway_ended_is_in_its_log(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = configured(tmp_path, port=taken.getsockname()[1])
+        assert start.run(config, until_drained=False, report=None) == 2
+    (line,) = config.gateway.log_file.read_text().splitlines()
+    assert f" ERROR gateway.api.listen: cannot listen on 127.0.0.1:{config.gateway.api.port}" in line
+    assert not (tmp_path / "state" / LAST_SEEN).exists()
 
 
 async def test_a_full_disk_ends_no_gateway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -186,6 +186,17 @@ async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> Non
     assert await site.daemon.run(True, None) == 1
 
 
+async def test_a_gateway_that_cannot_deliver_ends_after_its_drain_timeout(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, drain="300ms")
+    running = asyncio.create_task(site.daemon.run(False, None))
+    await until(lambda: site.daemon.phase == "running")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 1
+    assert "not all was delivered within gateway.drain_timeout: the rest is delivered after the next" in caplog.text
+
+
 async def test_status_before_queries_are_open(site: Site) -> None:
     status = json.loads(site.seeing.status())
     assert (status["phase"], status["vms"], status["queries"]) == ("starting", {}, {})

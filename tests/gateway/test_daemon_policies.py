@@ -52,7 +52,7 @@ async def running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str, rates: list[float]
 ) -> AsyncIterator[parts.Site]:
     """Run a daemon with doubles under a policy; drain it at the end."""
-    recorder = type("Recorder", (), dict.fromkeys(("slot", "event", "command"), lambda *_: None))
+    recorder = type("Recorder", (), dict.fromkeys(("slot", "note"), lambda *_: None))
     monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
     monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
     written = policy.replace("{", "{{").replace("}", "}}")

@@ -113,7 +113,7 @@ async def test_what_is_refused_is_shown_and_changes_nothing(operator: Operator) 
     rewrite(operator, ("latency: 2s", "latency: 2"))
     status, said = await operator.post("/api/v1/reload")
     assert status == 409
-    assert "config.yaml:17: queries.words.qos.latency: 2 is not a duration" in said["error"]
+    assert "config.yaml:18: queries.words.qos.latency: 2 is not a duration" in said["error"]
     assert (await operator.get("/api/v1/status"))[1]["config_refused"] == said["error"]
     NewQuery.refusal = QueryRefusedError("verbs: there is no column idd")
     rewrite(operator, ("{latency: 2}", "{latency: 2s}"), more=MORE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -14,6 +15,7 @@ from gateway.query.supervision.home import Home
 from gateway.query.supervision.supervisor import Supervisor
 from infra.clock import Clock
 
+_LOG = logging.getLogger(__name__)
 _POLL_S: Final = 0.05
 # How long a starting gateway waits for queries whose sink or source cannot be reached.
 _START_S: Final = 15.0
@@ -120,6 +122,13 @@ class Supervision:
     def failed(self) -> dict[str, str]:
         """Return why, for each query that has failed and does not run."""
         return {name: each.reason for name, each in self.of.items() if each.state in ("failed", "given up")}
+
+    def told_failures(self) -> list[str]:
+        """Log which queries have failed, and return it: a gateway that runs until drained has then failed, too."""
+        found = [f"query {name} failed, its undelivered events are kept: {why}" for name, why in self.failed.items()]
+        for text in found:
+            _LOG.warning("%s", text)
+        return found
 
     @property
     def troubles(self) -> dict[str, str]:

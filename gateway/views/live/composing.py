@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from gateway.core.decide.scheduler import Scheduler
 from gateway.query.flow.statistics import Tally
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.supervisor import Supervisor
+from gateway.views.live.minutes import Minutes
 from gateway.views.live.moments import MARKS_MOST, Mark, Moment, Outlook, QueryMoment, VmMoment
 from policies.advice import Expected
 from policies.histogram import Histogram
@@ -30,6 +32,7 @@ from policies.signals import (
 )
 from policies.steering import DecisionsPaused, DecisionsResumed, QueryPinned
 
+_LOG = logging.getLogger(__name__)
 _OF_COMMANDS: Mapping[type[Command], str] = {StartVm: "launched", DrainVm: "drained", TerminateVm: "terminated"}
 _OF_EVENTS: Mapping[type[Event], str] = {
     VmReady: "ready",
@@ -73,6 +76,7 @@ class Composer:
         self._scheduler = scheduler
         self._supervisors = supervisors
         self._last_s = 0.0
+        self._minutes = Minutes()
         self._expected: dict[str, Expected | None] = {}
         self._marks: deque[Mark] = deque(maxlen=MARKS_MOST)
         self._before: dict[str, tuple[_Sum, _Sum]] = {}
@@ -120,6 +124,8 @@ class Composer:
         self.slots = {slot.query: slot for slot in slots}
         ahead_s = wall_s - at_s
         self._expected = {each.query: each.advice.expected for each in self._scheduler.last_decisions}
+        for line in self._minutes.lines(at_s, {name: each.query.tally for name, each in self._supervisors.items()}):
+            _LOG.info("%s", line)
         queries = {name: self._query(each, for_s) for name, each in self._supervisors.items()}
         for name, each in queries.items():
             self._note_changes(name, each, wall_s)
