@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults check lock clean
+# The theme prints a long notice about its successor otherwise.
+BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
+
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -19,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	module: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev --group docs -e '.[all]'
 	@touch $(STAMP)
 
 java: ## check for a Java that Spark can use, or install it
@@ -37,8 +40,8 @@ browser: ## check for the browser of the tests, or install it
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
-demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, WAN=70ms,50mbit emulates a WAN
-	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
+demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, WAN=70ms,50mbit emulates a WAN
+	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick)
 
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
@@ -80,11 +83,19 @@ faults: setup java broker mosquitto wan ## run every fault test in full; takes h
 	@failed=0; SPILLWAY_FAULTS=full $(BIN)/python -m pytest -s tests/faults tests/wan || failed=$$?; \
 	$(BIN)/python -m tests.faults.figures; exit $$failed
 
-check: setup ## lint, format, types, import contracts
+package: setup java ## build the wheel, install it into an empty environment, run it there, the quick demo too
+	@.ci/package $(BIN)/python
+
+docs: setup ## build the site of the documentation into build/site, and check its links
+	$(BIN)/python -m gateway.config.reference.write docs/config.md
+	$(BUILD_SITE)
+
+check: setup ## lint, format, types, import contracts, links of the documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BUILD_SITE)
 
 lock: setup ## write the installed versions to constraints.txt
 	$(BIN)/python -m pip install --quiet "hatchling>=1.27"

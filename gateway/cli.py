@@ -88,9 +88,9 @@ def check(
 @main.command(epilog="Example: spillway schema > spillway.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the config, for editors and other tools."""
-    from gateway.config import Config
+    from gateway.config.reference.schema import json_schema
 
-    typer.echo(json.dumps(Config.model_json_schema(), indent=2))
+    typer.echo(json.dumps(json_schema(), indent=2))
 
 
 beginning.register(main)
@@ -124,14 +124,20 @@ def demo(
             metavar="WAN", help="Emulate the WAN in the kernel (root): RTT, rate, loss, as in 70ms,50mbit,loss 0.1%."
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One short spike, to see in about two minutes that everything works.")
+    ] = False,
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
         fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
     if wan is None:
+        from gateway.demo.load import FULL, QUICK
         from gateway.demo.run import main as play
 
-        raise typer.Exit(play(mail, out))
+        raise typer.Exit(play(mail, out, pace=QUICK if quick else FULL))
+    if quick:
+        fail("--quick and --wan exclude each other: leave out one of them", BAD_INPUT)
     from gateway.demo import across
     from gateway.demo.behind import WanTextError, parse_wan
     from gateway.demo.stage import MAX_VMS

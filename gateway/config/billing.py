@@ -17,18 +17,19 @@ class BillingConfig(Section):
     """The provider's prices: whole periods, at least ``minimum``, and traffic to and from a VM.
 
     Attributes:
-        period_s: the billing period; default: the provider's; required for process.
-        minimum_s: the shortest time that is billed; default and requirement as for ``period_s``.
-        usd_per_hour: ec2: default is each size's list price from libcloud; some are a tenth too high.
+        period_s: the billing period. Default: the provider's; required for ``process``.
+        minimum_s: the shortest time that is billed; default and requirement as for ``period``.
+        usd_per_hour: the price of a VM. Default for ``ec2``: each size's list price from libcloud; some are a tenth too
+            high.
         usd_per_gb_sent: the price of traffic to a VM; it has no default.
         usd_per_gb_received: the price of traffic from a VM, mostly results.
     """
 
     period_s: LongerThanZero | None = Field(default=None, alias="period")
     minimum_s: Duration | None = Field(default=None, alias="minimum")
-    usd_per_hour: Usd | None = None
-    usd_per_gb_sent: Usd
-    usd_per_gb_received: Usd = 0.0
+    usd_per_hour: Usd | None = Field(default=None, examples=[0.10])
+    usd_per_gb_sent: Usd = Field(examples=[0.09])
+    usd_per_gb_received: Usd = Field(default=0.0, examples=[0.09])
 
 
 class BudgetConfig(Section):
@@ -38,16 +39,17 @@ class BudgetConfig(Section):
 
     Attributes:
         usd_per_day: by all queries in a day.
-        usd_per_hour: by all queries in an hour.
+        usd_per_hour: by all queries in an hour. Default: no limit.
         usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it requested or kept.
+            Default: no limit.
         when_spent: what happens to events that should have gone to the cloud: ``stay_home``, where they may be late, or
             ``shed``: so many new events of each switchable query are discarded, and counted, that the others meet its
             latency target.
     """
 
-    usd_per_day: Usd
-    usd_per_hour: Usd | None = None
-    usd_per_query_day: Usd | None = None
+    usd_per_day: Usd = Field(examples=[5])
+    usd_per_hour: Usd | None = Field(default=None, examples=[1.5])
+    usd_per_query_day: Usd | None = Field(default=None, examples=[2])
     when_spent: Literal["stay_home", "shed"] = "stay_home"
 
 

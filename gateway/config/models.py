@@ -27,14 +27,9 @@ from gateway.config.connectors.sources import (
 )
 from gateway.config.connectors.streams import EventTimeConfig, SeveralSources, key_of
 from gateway.config.policy import PolicyConfig, SwitchingConfig, ThresholdsConfig, policy_findings
-from gateway.config.queries import (
-    Codec,
-    OrderConfig,
-    PayloadConfig,
-    QosConfig,
-    QueryConfig,
-    RunsConfig,
-)
+from gateway.config.queries import QueryConfig
+from gateway.config.sections.handling import OrderConfig, QosConfig, RunsConfig
+from gateway.config.sections.payload import Codec, PayloadConfig
 from gateway.config.sites import (
     ApiConfig,
     CloudConfig,
@@ -86,7 +81,14 @@ __all__ = [
 
 
 class Config(Checked):
-    """The whole file; without ``cloud`` all events stay at home."""
+    """The whole file.
+
+    Attributes:
+        gateway: the daemon itself.
+        private: the private side: Spark at home.
+        cloud: where VMs are rented. With ``none``, the default, all events stay at home.
+        queries: each query by its name, which is also the name of its folder in the state_dir.
+    """
 
     CHECKS = (
         ("_sink_findings", ("queries",)),
@@ -98,7 +100,7 @@ class Config(Checked):
 
     gateway: GatewayConfig
     private: PrivateConfig = PrivateConfig()
-    cloud: CloudConfigOrNone = Field(default_factory=CloudConfig.none)
+    cloud: CloudConfigOrNone = Field(default_factory=CloudConfig.none, json_schema_extra={"default": "none"})
     queries: dict[QueryName, QueryConfig] = Field(min_length=1, max_length=256)
     _folder: Path = PrivateAttr(default=Path())
     _file: Path | None = PrivateAttr(default=None)

@@ -15,8 +15,8 @@ _WINDOWS_MOST: Final = 120
 _DAY_S: Final = 86_400.0
 _PARTS_MOST: Final = 64
 
-Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4)]
-History = Annotated[int, Field(ge=50, le=2000)]
+Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4, examples=[["24h", "168h"]])]
+History = Annotated[int, Field(ge=50, le=2000, examples=[1000])]
 
 
 def _auto_or_share(value: object) -> object:
@@ -24,17 +24,35 @@ def _auto_or_share(value: object) -> object:
 
 
 class SwitchingConfig(Section):
-    """The switching options as written; ``QueryConfig.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
+    """Which part of a query's events may go to VMs, and at which latencies (ESM, equations 1 and 2).
+
+    Attributes:
+        mode: ``auto``: a share of the events of a query without state goes to VMs, and a query with state moves as a
+            whole; ``data``: as ``auto``, but a query with state stays at home; ``query``: all events of a query move
+            together; ``keys``: the query is divided by ``key``; ``off``: all events stay at home.
+        key: of mode ``keys``: the column by which the query is divided (docs/moving-keys.md).
+        parts: of mode ``keys``: how many parts.
+        share: the part of the events that VMs get, as in ``10%``; ``auto`` controls it.
+        start_vm_above_s: L_s: a VM is launched when the latency has been above this for ``tolerance``. Default: 1.2
+            times ``qos.latency``.
+        send_above_s: L_d: events go to VMs while the latency at home is above this. Default: ``qos.latency``.
+        keep_vm_above_s: L_p: a VM is kept for another billing period if the latency is at least this when its period
+            ends. Default: half of ``qos.latency``.
+        keep_vm_bytes: D_s: a VM is also kept if it got at least this many bytes, before trimming, in its period.
+        tolerance_s: tau: for how long the latency must be too high before a VM is launched.
+        pause_most_s: a query with state moves to a VM only if its events are then held for no longer than this.
+        dry_run: only tell what would be done: the query's events stay home, and it launches no VM.
+    """
 
     mode: Annotated[
         Literal["auto", "data", "keys", "query", "off"],
         not_yet("mode", ("auto", "data", "keys", "query", "off")),
     ] = "auto"
-    key: str | None = None
-    parts: int = Field(default=4, ge=2, le=_PARTS_MOST)
+    key: str | None = Field(default=None, examples=["customer"])
+    parts: int = Field(default=4, ge=2, le=_PARTS_MOST, examples=[8])
     share: Annotated[
         float | Literal["auto"], BeforeValidator(_auto_or_share, json_schema_input_type=Share | Literal["auto"])
-    ] = "auto"
+    ] = Field(default="auto", examples=["10%"])
     start_vm_above_s: LongerThanZero | None = Field(default=None, alias="start_vm_above")
     send_above_s: LongerThanZero | None = Field(default=None, alias="send_above")
     keep_vm_above_s: Duration | None = Field(default=None, alias="keep_vm_above")
@@ -83,12 +101,13 @@ class PlannerPolicyConfig(Section):
     """Gaussian processes forecast the input, and the cheapest path through a state graph decides.
 
     Attributes:
-        window_s: length of a window of the plan; default: see ``default_window_s``.
-        horizon_s: how far ahead the plan goes; default: boot and the first billed block.
+        window_s: length of a window of the plan. Default: half of ``cloud.boot`` or a twelfth of the first billed
+            block, whichever is longer, in whole slots.
+        horizon_s: how far ahead the plan goes. Default: ``cloud.boot`` and the first billed block.
         history: how many windows are learned from.
         cycles_s: cycles to look for in the input, besides time of day and day of week.
-        miss_usd: MC, the cost of a late event; default: what 20 events cost in the cloud.
-        change_usd: RC, the cost of changing the number of VMs; default: that of a tenth of a billing period.
+        miss_usd: MC, the cost of a late event. Default: what 20 events cost in the cloud.
+        change_usd: RC, the cost of changing the number of VMs. Default: that of a tenth of a billing period.
         most_uncertainty: theta_1: a plan is followed while its cost's standard deviation is at most this part of it.
         most_error: theta_2: a plan is followed while the input is at most this far from the forecast.
     """
@@ -98,8 +117,8 @@ class PlannerPolicyConfig(Section):
     horizon_s: LongerThanZero | None = Field(default=None, alias="horizon")
     history: History = 500
     cycles_s: Cycles = Field(default=(_DAY_S,), alias="cycles")
-    miss_usd: Usd | None = None
-    change_usd: Usd | None = None
+    miss_usd: Usd | None = Field(default=None, examples=[0.0001])
+    change_usd: Usd | None = Field(default=None, examples=[0.01])
     most_uncertainty: Share = 1.0
     most_error: Share = 0.1
 
@@ -108,17 +127,18 @@ class QueueingPolicyConfig(Section):
     """Queueing theory says how many engines keep a buffer limit at the forecast input.
 
     Attributes:
-        buffer_limit: BL, the most events that wait or are processed; default: what a VM does within the latency target.
+        buffer_limit: BL, the most events that wait or are processed. Default: as many as a VM processes within the
+            latency target.
         probability: P_required, for which part of the time the limit must be kept.
-        ahead_s: TH, how far ahead decisions are made; default: the boot time.
-        window_s: the length of a time slice; default: see ``default_window_s``.
+        ahead_s: TH, how far ahead decisions are made. Default: ``cloud.boot``.
+        window_s: the length of a time slice. Default: as for the planner.
         forecast: ``naive`` (as now), ``seasonal`` (as a cycle ago) or ``gp`` (a Gaussian process).
-        cycle_s: how long a cycle of the input is, for ``seasonal`` and ``gp``.
+        cycle_s: how long a cycle of the input is, for ``seasonal`` and ``gp``. Default: a day.
         history: how many windows are remembered.
     """
 
     type: Literal["queueing"]
-    buffer_limit: int | None = Field(default=None, ge=1)
+    buffer_limit: int | None = Field(default=None, ge=1, examples=[5000])
     probability: Share = 0.95
     ahead_s: Duration | None = Field(default=None, alias="ahead")
     window_s: LongerThanZero | None = Field(default=None, alias="window")
@@ -150,7 +170,7 @@ class CpuPolicyConfig(Section):
     Attributes:
         start_above: mean CPU use of the engines above which one more is wanted.
         stop_below: the same below which one fewer is wanted.
-        window_s: time frame; two of them are looked at. Default: see ``default_window_s``.
+        window_s: time frame; two of them are looked at. Default: as for the planner.
     """
 
     type: Literal["cpu"]
@@ -173,11 +193,11 @@ class StaticPolicyConfig(Section):
     """Always the same number of VMs.
 
     Attributes:
-        vms: how many.
+        vms: how many VMs there are.
     """
 
     type: Literal["static"]
-    vms: int = Field(ge=0, le=1000)
+    vms: int = Field(ge=0, le=1000, examples=[2])
 
 
 PolicyConfig = Annotated[

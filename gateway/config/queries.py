@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -18,136 +18,27 @@ from gateway.config.connectors.streams import (
     column_problem,
     common_ddl,
     has_columns,
+    key_of,
     streams_of,
 )
 from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
+from gateway.config.sections.extras import EXTRAS, why_missing
+from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
+from gateway.config.sections.payload import PayloadConfig
 from gateway.config.words.ddl import top_level_columns
-from gateway.config.words.fields import (
-    Checked,
-    Duration,
-    Finding,
-    FunctionName,
-    LongerThanZero,
-    Section,
-    Share,
-    Size,
-    refuse,
-)
-from gateway.config.words.units import duration_s
+from gateway.config.words.fields import Checked, Finding, FunctionName, refuse
 from infra.link.frames import MAX_PAYLOAD_BYTES
 from infra.messages import EventStream, EventTime, KeyPart
-from policies.failures.restarts import RestartTerms
 
-Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 # What a token or an encrypted value takes besides the value, as Base64, with the text around it; Base64 takes a third.
 _SEAL_BYTES = 64
-
-
-class QosConfig(Section):
-    """The latency target, and the statistic that it applies to."""
-
-    latency_s: LongerThanZero = Field(alias="latency")
-    statistic: Literal["mean", "p95"] = "mean"
-
-
-def _word_or_codecs(value: object) -> object:
-    """Check both forms here, so that an error names the field and not the branch of a union."""
-    if isinstance(value, dict):
-        known = get_args(Codec)
-        bad = [str(field) for field, codec in value.items() if codec not in known]
-        refuse([Finding(key=(field,), what=f"is not a codec; give one of {', '.join(known)}") for field in bad])
-    elif value not in ("none", "auto"):
-        raise ValueError(f'"{value}" is not valid; write none, auto, or a codec for each field as in {{body: zstd}}')
-    return value
-
-
-class PayloadConfig(Section):
-    """How an event is reduced in size before it crosses the WAN, and which fields never cross it in clear.
-
-    Attributes:
-        private: fields that never leave home.
-        tokenize: fields of which tokens are sent; equal values have equal tokens.
-        encrypt: fields that are sent encrypted.
-    """
-
-    trim: bool = True
-    filter: bool = True
-    compress: Annotated[Literal["none", "auto"] | dict[str, Codec], BeforeValidator(_word_or_codecs)] = "auto"
-    private: tuple[str, ...] = ()
-    tokenize: tuple[str, ...] = ()
-    encrypt: tuple[str, ...] = ()
-
-    @property
-    def protected(self) -> dict[str, tuple[str, ...]]:
-        """Return the fields that are never sent in clear, by the option that protects them."""
-        return {"private": self.private, "tokenize": self.tokenize, "encrypt": self.encrypt}
-
-
-class OrderConfig(Section):
-    """Results are released in the order of ``by``. A missing result is waited for at most ``flush``."""
-
-    by: str = "arrival"
-    flush_s: Duration = Field(default=30.0, alias="flush")
 
 
 def _off_is_none(value: object) -> object:
     if value is None:
         raise ValueError("the value is missing; write {by: arrival} or off")
     return None if value == "off" else value
-
-
-class RunsConfig(Section):
-    """When a run is closed: whichever limit is met first."""
-
-    max_events: int = Field(default=2000, ge=1, le=1_000_000)
-    max_bytes: Annotated[Size, Field(ge=1024, le=64 * 2**20)] = 2**20
-    linger_s: Duration = Field(default=0.1, alias="linger")
-
-
-class DeadLettersConfig(Section):
-    """When the file of dead letters has reached ``limit``, the query waits until they are replayed or it is raised.
-
-    When more than ``most`` of the last 1,000 rows fail, the query counts as broken, not its data; 100% allows all.
-    """
-
-    limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
-    most: Share = 0.2
-
-    @property
-    def bad_rows_most(self) -> int:
-        """Return how many of 1,000 consecutive rows an engine host may find bad; 0 for all of them."""
-        return 0 if self.most == 1 else max(1, int(self.most * 1000))
-
-
-def _pauses(value: object) -> object:
-    """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
-    first, _, most = str(value).partition("..")
-    pauses_s = (duration_s(first), duration_s(most or first))
-    if not 0 < pauses_s[0] <= pauses_s[1]:
-        raise ValueError(
-            f'"{value}" is not right; write the first pause and a longest that is not shorter, as in 5s..5m'
-        )
-    return pauses_s
-
-
-class OnFailureConfig(Section):
-    """What happens to a query that fails: it is opened again after pauses that double, while all others continue.
-
-    Attributes:
-        restart_s: the first pause and the longest.
-        give_up_after_s: once it has failed for this long, it is not opened again; None: no limit.
-    """
-
-    restart_s: Annotated[tuple[float, float], BeforeValidator(_pauses, json_schema_input_type=str)] = Field(
-        default=(5.0, 300.0), alias="restart"
-    )
-    give_up_after_s: LongerThanZero | None = Field(default=None, alias="give_up_after")
-
-    @property
-    def terms(self) -> RestartTerms:
-        """Return the terms by which it is opened again."""
-        return RestartTerms(first_s=self.restart_s[0], most_s=self.restart_s[1], give_up_after_s=self.give_up_after_s)
 
 
 def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
@@ -159,10 +50,30 @@ def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
 class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
-    ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
-    ``sources`` are several sources in place of ``source``, ``schema`` and ``event_time`` (docs/several-sources.md).
-    ``tables`` are static tables that it reads besides its events (docs/tables.md).
-    ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
+    Attributes:
+        one_source: where its events come from.
+        one_schema: the columns of its events with their types, as Spark DDL.
+        sources: several sources in place of ``source``, ``schema`` and ``event_time``; each is a view
+            (docs/several-sources.md).
+        sql: a SELECT over the view ``events``, or statements that prepare it (docs/event-time.md). Either this
+            or ``function``.
+        function: a Python function that gets the events as a DataFrame and returns the results (docs/functions.md).
+        event_time: the watermark of its events.
+        output: which results a query with state emits.
+        tables: static tables that it reads besides its events (docs/tables.md).
+        sink: where its results go.
+        qos: the latency target.
+        switching: which part of its events may go to VMs, and at which latencies.
+        payload: what of an event crosses the WAN.
+        order: the order in which results are released; ``off`` releases each result when it is there.
+        policy: what decides when VMs are launched and kept (docs/policies.md).
+        runs: how events are put together.
+        drift: what happens to an event whose fields differ from ``schema``: ``lenient`` fills missing fields with null
+            and ignores unknown ones, ``strict`` makes a dead letter of it (docs/schema-drift.md).
+        dead_letters: when dead letters stop the query.
+        on_failure: when a query that failed is opened again.
+        new_epoch: lets a changed definition of a stateful query discard the old one's state
+            (docs/changing-a-query.md).
     """
 
     CHECKS = (
@@ -175,13 +86,16 @@ class QueryConfig(Checked):
         ("_division_findings", ("one_schema", "switching", "sources")),
         ("_circle_findings", ("one_source", "sink", "sources")),
         ("_output_findings", ("output", "sink")),
+        ("_extra_findings", ("one_source", "sink", "sources")),
     )
 
     one_source: SourceConfig | None = Field(default=None, alias="source")
-    one_schema: Annotated[str, AfterValidator(has_columns)] | None = Field(default=None, alias="schema", min_length=1)
+    one_schema: Annotated[str, AfterValidator(has_columns)] | None = Field(
+        default=None, alias="schema", min_length=1, examples=["id BIGINT, customer STRING, at TIMESTAMP"]
+    )
     sources: Streams = Field(default={})
-    sql: str | None = None
-    function: FunctionName | None = None
+    sql: str | None = Field(default=None, examples=["SELECT id, customer FROM events WHERE id > 100"])
+    function: FunctionName | None = Field(default=None, examples=["shop.orders:large_orders"])
     event_time: EventTimeConfig | None = None
     output: OutputConfig = OutputConfig()
     tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
@@ -322,6 +236,14 @@ class QueryConfig(Checked):
 
     def _output_findings(self) -> list[Finding]:
         return output_findings(self.output, self.sink)
+
+    def _extra_findings(self) -> list[Finding]:
+        ends = [((*key_of(stream), "type"), source.type, "sources") for stream, source in self.inputs.items()]
+        return [
+            Finding(key=key, what=what)
+            for key, kind, side in [*ends, (("sink", "type"), self.sink.type, "sinks")]
+            if kind in EXTRAS and (what := why_missing(f"{kind} {side}", kind)) is not None
+        ]
 
     def _column_findings(self) -> list[Finding]:
         columns, source = top_level_columns(self.schema_ddl), self.one_source

@@ -35,19 +35,19 @@ class CredentialsConfig(Section):
         token: session token of temporary credentials (ec2).
     """
 
-    key: str = Field(min_length=1)
-    secret: SecretStr = Field(min_length=1)
-    token: SecretStr | None = None
+    key: str = Field(min_length=1, examples=["${AWS_ACCESS_KEY_ID}"])
+    secret: SecretStr = Field(min_length=1, examples=["${AWS_SECRET_ACCESS_KEY}"])
+    token: SecretStr | None = Field(default=None, examples=["${AWS_SESSION_TOKEN}"])
 
 
 class SpotConfig(Section):
     """Spot VMs: they cost less, but the provider may reclaim them at any time. Their open runs are then sent home.
 
     Attributes:
-        max_usd_per_hour: ec2: the highest price; default: the price of an ordinary machine.
+        max_usd_per_hour: ec2: the highest price. Default: the price of an ordinary VM.
     """
 
-    max_usd_per_hour: float | None = Field(default=None, gt=0)
+    max_usd_per_hour: float | None = Field(default=None, gt=0, examples=[0.04])
 
 
 class SelfDeleteConfig(Section):
@@ -59,28 +59,29 @@ class SelfDeleteConfig(Section):
         secret: openstack: its secret; digitalocean: a token; write it as ``${VAR}``; gce: none.
     """
 
-    id: str = Field(min_length=1)
-    secret: SecretStr | None = Field(default=None, min_length=1)
+    id: str = Field(min_length=1, examples=["deleter@streams-123.iam.gserviceaccount.com"])
+    secret: SecretStr | None = Field(default=None, min_length=1, examples=["${DELETER_SECRET}"])
 
 
 class RentedConfig(Section):
     """Where VMs are rented, and of which types. The process provider uses none of these keys.
 
     Attributes:
-        credentials: of the account.
-        region: ec2 and openstack.
+        credentials: the login of the account.
+        region: the provider's region (ec2 and openstack).
         endpoint: URL of an EC2 that is not Amazon's, or of OpenStack's identity service.
-        project: openstack and gce.
-        domain: openstack: of user and project.
-        image: its id, or its name with openstack and gce: Debian or Ubuntu, or a prepared image.
-        sizes: tried in this order.
-        zones: tried in this order; without them the provider chooses; digitalocean: its regions.
-        network: openstack: its id; gce: its name.
-        subnet: ec2: its id; gce: its name.
-        security_groups: ec2: ids with a subnet, else names; openstack: names; gce: network tags.
-        address: the address of a VM that the gateway connects to.
-        port: where engine hosts listen.
-        boot_within_s: a VM that is not ready after this long is terminated.
+        project: the project that pays for the VMs (openstack: its name, gce: its id).
+        domain: openstack: the domain of user and project. Default: ``Default``.
+        image: the id of a Debian or Ubuntu image, or of a prepared one; with openstack and gce its name.
+        sizes: the types of VM, tried in this order.
+        zones: tried in this order; without them the provider chooses. digitalocean: its regions.
+        network: the network of the VMs (openstack: its id, gce: its name).
+        subnet: the subnet of the VMs (ec2: its id, gce: its name).
+        security_groups: the security groups of the VMs (ec2: ids if there is a subnet, else names; openstack: names;
+            gce: network tags).
+        address: which address of a VM the gateway connects to. Default: ``public``.
+        port: where engine hosts on VMs listen. Default: 7443.
+        boot_within_s: a VM that is not ready after this long is terminated. Default: the provider's (15 minutes).
         spot: ec2 and gce: use spot VMs; ``{}`` sets no highest price.
         self_delete: openstack, gce and digitalocean: a VM that shuts down deletes itself, since it would still be
             billed; without this only the gateway deletes it.
@@ -88,18 +89,20 @@ class RentedConfig(Section):
     """
 
     credentials: CredentialsConfig | None = None
-    region: Name | None = None
-    endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
-    project: Name | None = None
-    domain: Name | None = None
-    image: str | None = Field(default=None, min_length=1)
-    sizes: NameList = ()
-    zones: NameList = ()
-    network: Name | None = None
-    subnet: Name | None = None
-    security_groups: NameList = ()
+    region: Name | None = Field(default=None, examples=["eu-west-1"])
+    endpoint: str | None = Field(
+        default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$", examples=["https://keystone.example:5000"]
+    )
+    project: Name | None = Field(default=None, examples=["streams-123"])
+    domain: Name | None = Field(default=None, examples=["Default"])
+    image: str | None = Field(default=None, min_length=1, examples=["ami-0123456789abcdef0"])
+    sizes: NameList = Field(default=(), examples=[["m7i.large", "m6i.large"]])
+    zones: NameList = Field(default=(), examples=[["eu-west-1a", "eu-west-1b"]])
+    network: Name | None = Field(default=None, examples=["default"])
+    subnet: Name | None = Field(default=None, examples=["subnet-0123456789abcdef0"])
+    security_groups: NameList = Field(default=(), examples=[["sg-0123456789abcdef0"]])
     address: Literal["public", "private"] | None = None
-    port: int | None = Field(default=None, ge=1, le=65535)
+    port: int | None = Field(default=None, ge=1, le=65535, examples=[7443])
     boot_within_s: LongerThanZero | None = Field(default=None, alias="boot_within")
     spot: SpotConfig | None = None
     self_delete: SelfDeleteConfig | None = None

@@ -14,6 +14,7 @@ from engines.spark.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import BillingConfig, BudgetConfig, billing_findings, billing_terms, size_prices
 from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
 from gateway.config.rented import Name, Provider, RentedConfig, rented_findings
+from gateway.config.sections.extras import why_missing
 from gateway.config.words.fields import (
     Address,
     AnyPath,
@@ -52,8 +53,8 @@ class ApiConfig(Section):
             able to read it. Default: ``api-token`` in the state_dir.
     """
 
-    listen: Address = "127.0.0.1:8088"
-    token_file: AnyPath | None = None
+    listen: Address = Field(default="127.0.0.1:8088", examples=["127.0.0.1:9000"])
+    token_file: AnyPath | None = Field(default=None, examples=["api-token"])
 
     @property
     def host(self) -> str:
@@ -70,11 +71,11 @@ class LogConfig(Section):
     """The log's file; the log goes to stderr, too.
 
     Attributes:
-        file: default: ``log/gateway.log`` in the state_dir.
+        file: where the log is kept. Default: ``log/gateway.log`` in the state_dir.
         rotate_bytes: at this size the file is renamed to ``.1``, and a new one begins; three older ones are kept.
     """
 
-    file: AnyPath | None = None
+    file: AnyPath | None = Field(default=None, examples=["/var/log/spillway.log"])
     rotate_bytes: Annotated[Size, Field(ge=10_000)] = Field(default=10_000_000, alias="rotate")
 
 
@@ -82,20 +83,21 @@ class GatewayConfig(Section):
     """The daemon itself.
 
     Attributes:
-        state_dir: run logs, keys and the records of hosts; one gateway at a time uses it.
+        state_dir: the folder for run logs, keys and the records of hosts; one gateway at a time uses it.
         slot_s: time step of the switching functions.
+        api: where the gateway answers requests, and shows its page.
         orphan_after_s: an engine host without a gateway exits after this long.
-        log: where the log is kept.
+        log: the file of the log.
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
-        object_store: where the lease of the fleet is stored.
+        object_store: where the lease of the fleet is stored: a bucket, or a folder that its gateways share.
         watch: whether the config file is read again each time it changes.
         drain_timeout_s: how long a gateway that ends delivers what it has read; the rest is delivered after the next
             start.
         lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
     """
 
-    state_dir: AnyPath
+    state_dir: AnyPath = Field(examples=["./state"])
     slot_s: LongerThanZero = Field(default=1.0, alias="slot")
     api: ApiConfig = ApiConfig()
     log: LogConfig = LogConfig()
@@ -103,8 +105,10 @@ class GatewayConfig(Section):
     memory_bytes: Annotated[Size, Field(ge=2**24)] = Field(default=2**29, alias="memory")
     watch: bool = False
     drain_timeout_s: LongerThanZero = Field(default=300.0, alias="drain_timeout")
-    fleet: QueryName | None = None
-    object_store: BucketConfig | BucketFolderConfig | None = None
+    fleet: QueryName | None = Field(default=None, examples=["shop"])
+    object_store: BucketConfig | BucketFolderConfig | None = Field(
+        default=None, examples=[{"bucket": "spillway-fleets"}]
+    )
     lease_s: Duration = Field(default=30.0, alias="lease")
 
     @property
@@ -120,6 +124,8 @@ class GatewayConfig(Section):
         if self.fleet is None and self.object_store is not None:
             what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
+        if isinstance(self.object_store, BucketConfig) and (missing := why_missing("buckets", "s3")):
+            refuse([Finding(key=("object_store",), what=missing)])
         if self.lease_s < _LEASE_LEAST_S:
             # It is renewed each third of it, with requests that may take 2 s.
             what = f"is too short for an owner to renew it in time; write at least {_LEASE_LEAST_S:g}s"
@@ -131,7 +137,7 @@ class SparkConfig(Section):
     """How Spark is started at home.
 
     Attributes:
-        master: as Spark understands it.
+        master: as Spark understands it: ``local[N]``, ``spark://host:port``, ``k8s://…`` or ``yarn``.
         memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
             Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
         checkpoints: the folder for the state of stateful queries. A cluster's executors need it at the same path; so it
@@ -140,10 +146,12 @@ class SparkConfig(Section):
             answers; all others apply to home only.
     """
 
-    master: Master = "local[1]"
-    memory_bytes: DriverMemory | None = Field(default=None, alias="memory")
-    checkpoints: AnyPath | None = None
-    conf: dict[SparkSetting, SparkValue] = Field(default_factory=dict, max_length=256)
+    master: Master = Field(default="local[1]", examples=["spark://spark-master:7077"])
+    memory_bytes: DriverMemory | None = Field(default=None, alias="memory", examples=["2GiB"])
+    checkpoints: AnyPath | None = Field(default=None, examples=["/mnt/shared/spillway"])
+    conf: dict[SparkSetting, SparkValue] = Field(
+        default_factory=dict, max_length=256, examples=[{"spark.executor.memory": "4g"}]
+    )
 
     @model_validator(mode="after")
     def _pods_have_the_checkpoints(self) -> Self:
@@ -175,8 +183,8 @@ class PrivateConfig(Section):
     """The private side.
 
     Attributes:
-        spark: the cluster.
-        cpus: pins its engine host to these CPUs.
+        spark: how Spark is started.
+        cpus: pins its engine host to these CPUs. Default: all.
         standby: keeps a second engine host ready, which takes over within seconds when the first one dies; it costs
             the memory of one more Spark driver.
         host: ``shared``, all queries run on one engine host; ``own``, each query has its own host, at the cost of one
@@ -184,7 +192,7 @@ class PrivateConfig(Section):
     """
 
     spark: SparkConfig = SparkConfig()
-    cpus: CpuSet | None = None
+    cpus: CpuSet | None = Field(default=None, examples=["0-1,3"])
     standby: bool = False
     host: Literal["shared", "own"] = "shared"
 
@@ -197,7 +205,12 @@ class PrivateConfig(Section):
 
 
 class EmulateLinkConfig(Section):
-    """Shapes the links of process VMs in user space: delay each way, and rate."""
+    """Shapes the links of process VMs in user space.
+
+    Attributes:
+        delay_s: how long each way takes.
+        rate_bits_per_s: how much passes each way.
+    """
 
     delay_s: Duration = Field(alias="delay")
     rate_bits_per_s: LinkRate = Field(alias="rate")
@@ -207,16 +220,18 @@ class FreezeConfig(Section):
     """A time of the week in which no VM is launched or given back.
 
     Attributes:
-        days: on which it begins; all by default.
+        days: the days on which it begins.
         begin_s: the time of the day at which it begins.
-        end_s: at which it ends; on the next day if it is not after ``from``.
+        end_s: the time at which it ends; on the next day if it is not after ``from``.
         zone: the time zone of days and times, by its IANA name.
     """
 
-    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = _DAYS
-    begin_s: TimeOfDay = Field(alias="from")
-    end_s: TimeOfDay = Field(alias="to")
-    zone: Zone = "UTC"
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(
+        default=_DAYS, examples=[["sat", "sun"]]
+    )
+    begin_s: TimeOfDay = Field(alias="from", examples=["22:00"])
+    end_s: TimeOfDay = Field(alias="to", examples=["06:00"])
+    zone: Zone = Field(default="UTC", examples=["Europe/Berlin"])
 
     @property
     def terms(self) -> FreezeWindow:
@@ -229,27 +244,33 @@ class CloudConfig(RentedConfig):
     """Where VMs are rented.
 
     Attributes:
+        provider: who rents VMs; ``process`` runs them as processes of this machine.
         max_vms: at most this many at a time.
+        usual_boot_s: expected time from the order to ready. Default: the provider's (2.5 to 3 minutes); required for
+            ``process``.
         freeze: when no VM is launched or given back. A VM that lives then is kept and paid for as the budget allows.
-        usual_boot_s: expected time from the order to ready; required for process.
         warm: process provider only: hosts are launched in advance and ``boot`` is emulated.
         emulate_link: process provider only: behave as if the VMs were this far away.
         namespaces: process provider only: network namespaces of this machine, with the address that each has there;
             each VM runs in one of them.
+        billing: what VMs and traffic cost.
+        budget: the most that may be spent.
     """
 
     provider: Provider
-    max_vms: int = Field(ge=0, le=1000)
+    max_vms: int = Field(ge=0, le=1000, examples=[2])
     usual_boot_s: Duration | None = Field(default=None, alias="boot")
     warm: bool = False
     billing: BillingConfig
     budget: BudgetConfig
     freeze: tuple[FreezeConfig, ...] = Field(default=(), max_length=64)
     emulate_link: EmulateLinkConfig | None = None
-    namespaces: dict[Name, IPvAnyAddress] = Field(default_factory=dict)
+    namespaces: dict[Name, IPvAnyAddress] = Field(default_factory=dict, examples=[{"site-1": "10.99.0.2"}])
 
     @model_validator(mode="after")
     def _fits_the_provider(self) -> Self:
+        if self.provider != "process" and (what := why_missing("rented VMs", "clouds")):
+            refuse([Finding(key=("provider",), what=what)])  # the prices of VMs are in that library, too
         findings = rented_findings(self.provider, self)
         if self.provider != "process":
             for key in ("warm", "emulate_link", "namespaces"):

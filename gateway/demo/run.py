@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
 from gateway.demo.behind import Behind
-from gateway.demo.load import RateSegment, distinct_mails, event_count, loops_needed, two_spikes
+from gateway.demo.load import FULL, DemoPace, RateSegment, distinct_mails, event_count, loops_needed, spikes
 from gateway.demo.page import write_page
 from gateway.demo.report import (
     TITLES,
@@ -40,8 +40,6 @@ from gateway.views.runrecord import GatewayRecord
 
 _GENERATED: Final = 4000
 _SEED: Final = 1
-_WARM_UP_EVENTS: Final = 200_000
-_CAPACITY_EVENTS: Final = 120_000
 _FILLING_SLOTS: Final = 2
 _DEADLINE_S: Final = 240.0
 _START_VM_ABOVE_S, _SEND_ABOVE_S, _KEEP_VM_ABOVE_S = 3.0, 2.0, 1.0
@@ -114,13 +112,14 @@ class Stages:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
+def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL) -> int:
     """Run the demo.
 
     Args:
         mail: an mbox file or a maildir; None plays generated mail.
         out: folder for ``report.html`` and ``report.json``; files of an earlier demo in it are removed.
         behind: the WAN in front of the VMs; None shapes their links in user space.
+        pace: how much is played.
 
     Returns:
         0 if every answer arrived once, in order, and every VM was terminated; otherwise 1.
@@ -134,10 +133,10 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
         with Stages(console) as stages:
-            _play_all_out(stage, "warm-up", _WARM_UP, _WARM_UP_EVENTS, len(base), stages)
-            record = _play_all_out(stage, "the rate that home sustains", _OFF, _CAPACITY_EVENTS, len(base), stages)
+            _play_all_out(stage, "warm-up", _WARM_UP, pace.warm_up_events, len(base), stages)
+            record = _play_all_out(stage, "the rate that home sustains", _OFF, pace.capacity_events, len(base), stages)
             capacity = _sustained(record)
-            profile = two_spikes(capacity)
+            profile = spikes(capacity, pace)
             runs = _play_all(stage, base, profile, stages)
     except StageError as error:
         console.print(str(error), style="red")

@@ -236,6 +236,8 @@ def test_thresholds_and_order_are_written_with_their_units() -> None:
     assert checking.thresholds_text(query().thresholds) == (
         "launch a VM above 2.4s, send above 2s, keep a VM above 1s or if it was sent more than 1MB; tolerance 1s"
     )
+    third = checking.thresholds_text(query(qos={"latency": "3s"}).thresholds)
+    assert third.startswith("launch a VM above 3.6s, send above 3s, keep a VM above 1.5s")
     assert checking.order_text(query()) == "by arrival; a gap is waited for at most 30s"
     assert checking.order_text(query(order="off")).startswith("off")
 

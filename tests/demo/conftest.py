@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.demo.load import event_count, two_spikes
+from gateway.demo.load import event_count, spikes
 from gateway.demo.report import ModeRun, Report, RunsByMode, Settings, make_report
 from gateway.demo.verify import SinkVerdict
 from gateway.views.runrecord import GatewayRecord, Slot, Spread, TimelineMark, Totals, VmTotals, WanBytes
 
 CAPACITY = 5000.0
-PROFILE = two_spikes(CAPACITY)
+PROFILE = spikes(CAPACITY)
 SETTINGS = Settings(
     mail="made-up mail",
     base_mails=4146,

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.email.generator import generate_mail
-from gateway.demo.load import RateSegment, distinct_mails, due_times_s, event_count, looped_id, loops_needed, two_spikes
+from gateway.demo.load import (
+    FULL,
+    QUICK,
+    RateSegment,
+    distinct_mails,
+    due_times_s,
+    event_count,
+    looped_id,
+    loops_needed,
+    spikes,
+)
 from gateway.sources.schedule import Schedule
 
 profiles = st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.5, 100)), min_size=1, max_size=5).map(
@@ -15,14 +25,24 @@ profiles = st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.5, 100)), min_size=
 
 
 def test_the_profile_has_two_spikes_at_twice_the_capacity_over_a_calm_base() -> None:
-    profile = two_spikes(1000)
+    profile = spikes(1000)
     assert [segment.events_per_s for segment in profile] == [300, 2000, 300, 2000, 300]
     assert sum(segment.duration_s for segment in profile) == 68
     assert event_count(profile) == 2 * 15 * 2000 + 38 * 300
 
 
+def test_the_quick_demo_is_short_and_its_spike_lasts_until_a_vm_is_launched() -> None:
+    quick, full = spikes(1000, QUICK), spikes(1000)
+    assert sum(segment.duration_s for segment in quick) < sum(segment.duration_s for segment in full) / 4
+    assert QUICK.warm_up_events + QUICK.capacity_events < (FULL.warm_up_events + FULL.capacity_events) / 4
+    _, spike, calm = quick
+    # Home is behind by half of the time for which twice its rate has come; L_s is 3 s, tau 1 s.
+    assert spike.duration_s / 2 > 3 + 1
+    assert calm.events_per_s < 1000
+
+
 def test_between_the_spikes_one_engine_can_catch_up() -> None:
-    _, spike, calm, *_ = two_spikes(1000)
+    _, spike, calm, *_ = spikes(1000)
     assert (spike.events_per_s - 1000) * spike.duration_s < (1000 - calm.events_per_s) * calm.duration_s
 
 
@@ -55,4 +75,4 @@ def test_loops_cover_the_events_and_rename_all_but_the_first_pass() -> None:
 
 def test_an_engine_without_capacity_has_no_profile() -> None:
     with pytest.raises(ValueError, match="above 0"):
-        two_spikes(0)
+        spikes(0)

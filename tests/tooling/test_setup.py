@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -20,9 +21,16 @@ def locked() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
+def dependencies(project: dict[str, Any]) -> list[str]:
+    """The requirements of the package, of its extras, and of those who work on it."""
+    groups, extras = project["dependency-groups"], project["project"]["optional-dependencies"]
+    of_extras = [text for name, texts in extras.items() if name != "all" for text in texts]
+    return [*project["project"]["dependencies"], *of_extras, *groups["dev"], *groups["docs"]]
+
+
 def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    wanted = dependencies(project)
     versions = locked()
     for requirement in map(Requirement, [*wanted, *project["build-system"]["requires"], "pip>=25.1"]):
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
@@ -33,9 +41,16 @@ def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
 def test_every_dependency_is_explained() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     explained = (ROOT / "docs" / "dependencies.md").read_text()
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    wanted = dependencies(project)
     missing = [name for name in (Requirement(text).name for text in wanted) if f"`{name}`" not in explained]
     assert missing == []
+
+
+def test_the_extra_all_has_all_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (every,) = map(Requirement, extras["all"])
+    assert every.name == "spillway"
+    assert every.extras == set(extras) - {"all"}
 
 
 def planned(*arguments: str) -> str:
@@ -65,7 +80,14 @@ def test_ci_runs_what_people_run() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert script.rstrip().endswith("make check\nmake worlds\nmake test")
     check = planned("check")
-    assert all(part in check for part in ("ruff check", "ruff format --check", "mypy", "lint-imports"))
+    parts = (
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        "lint-imports",
+        "mkdocs build --strict -f .ci/site/mkdocs.yml",
+    )
+    assert all(part in check for part in parts)
 
 
 def java_check(tmp_path: Path, java: str | None, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -115,5 +137,6 @@ def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
 
 def test_scripts_may_be_run() -> None:
     assert all(
-        os.access(ROOT / ".ci" / name, os.X_OK) for name in ("run", "java", "broker", "mosquitto", "browser", "wan")
+        os.access(ROOT / ".ci" / name, os.X_OK)
+        for name in ("run", "java", "broker", "mosquitto", "browser", "wan", "package")
     )

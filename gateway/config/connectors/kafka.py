@@ -35,20 +35,22 @@ class KafkaSourceConfig(Section):
 
     Attributes:
         brokers: host:port, several parted by commas.
-        topics: at least one.
-        group: default ``spillway-<query>``.
+        topics: the topics to read, at least one.
+        group: the consumer group. Default: ``spillway-<query>``.
         format: the format of a record's value; ``confluent-avro`` begins with a schema id, which is skipped.
-        avro_schema: the writers' schema; needed for both kinds of Avro.
+        avro_schema: the file of the writers' schema; needed for both kinds of Avro.
         start: where a group without committed offsets begins; partitions that a topic gets later begin at their
             earliest record.
+        tls: how to reach brokers with TLS.
+        sasl: how to log in.
     """
 
     type: Literal["kafka"]
-    brokers: str = Field(min_length=1)
-    topics: Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=100)]
-    group: str | None = None
+    brokers: str = Field(min_length=1, examples=["broker-1:9092,broker-2:9092"])
+    topics: Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=100)] = Field(examples=[["orders"]])
+    group: str | None = Field(default=None, examples=["large-orders"])
     format: Literal["json", "avro", "confluent-avro", "raw"] = "json"
-    avro_schema: AnyPath | None = None
+    avro_schema: AnyPath | None = Field(default=None, examples=["order.avsc"])
     start: Literal["earliest", "latest"] = "earliest"
     tls: TlsConfig | None = None
     sasl: SaslConfig | None = None
@@ -101,16 +103,18 @@ class KafkaSinkConfig(Section):
         topic: where results go.
         key: the result column whose text is a record's key; none without it.
         headers: record headers, from header name to result column.
-        control_topic: the topic for the progress, one record per transaction; default ``<topic>-progress``. Created if
+        control_topic: the topic for the progress, one record per transaction. Default: ``<topic>-progress``. Created if
             it is missing.
+        tls: how to reach brokers with TLS.
+        sasl: how to log in.
     """
 
     type: Literal["kafka"]
-    brokers: str = Field(min_length=1)
-    topic: TopicName
-    key: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
-    control_topic: TopicName | None = None
+    brokers: str = Field(min_length=1, examples=["broker-1:9092,broker-2:9092"])
+    topic: TopicName = Field(examples=["large-orders"])
+    key: str | None = Field(default=None, examples=["customer"])
+    headers: dict[str, str] = Field(default_factory=dict, examples=[{"country": "country_code"}])
+    control_topic: TopicName | None = Field(default=None, examples=["large-orders-progress"])
     tls: TlsConfig | None = None
     sasl: SaslConfig | None = None
 

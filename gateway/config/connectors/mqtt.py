@@ -18,12 +18,14 @@ class _BrokerSection(Section):
     """How to reach a broker.
 
     Attributes:
-        host: the broker's.
-        port: 1883 without TLS, 8883 with it.
+        host: the broker's name or address.
+        port: the broker's port. Default: 1883 without TLS, 8883 with it.
+        tls: how to reach a broker with TLS.
+        login: user and password.
     """
 
-    host: str = Field(min_length=1)
-    port: int | None = Field(default=None, ge=1, le=65535)
+    host: str = Field(min_length=1, examples=["broker.example"])
+    port: int | None = Field(default=None, ge=1, le=65535, examples=[8883])
     tls: TlsConfig | None = None
     login: LoginConfig | None = None
 
@@ -39,16 +41,17 @@ class MqttSourceConfig(_BrokerSection):
     """Messages of topics. They are in the journal before they are acknowledged to the broker.
 
     Attributes:
-        topics: topic filters.
+        topics: topic filters; a message must not match two of them.
         qos: the QoS of the subscription; with 0 the broker may lose messages.
         clients: how many connections share the subscription, for more throughput.
         format: the format of a message; ``raw`` puts it into the column ``_value`` (BINARY). ``_topic`` is filled too.
+        journal: what was received and is not committed yet.
     """
 
     type: Literal["mqtt"]
-    topics: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
+    topics: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)] = Field(examples=[["plant/+/temperature"]])
     qos: Literal[0, 1, 2] = 1
-    clients: int = Field(default=1, ge=1, le=64)
+    clients: int = Field(default=1, ge=1, le=64, examples=[4])
     format: Literal["json", "raw"] = "json"
     journal: JournalConfig = JournalConfig()
 
@@ -69,10 +72,15 @@ class MqttSourceConfig(_BrokerSection):
 
 
 class MqttSinkConfig(_BrokerSection):
-    """One message a result row, with a stable id as the user property ``spillway-id``: at least once."""
+    """One message a result row, with a stable id as the user property ``spillway-id``: at least once.
+
+    Attributes:
+        topic: where results go.
+        qos: the QoS with which they are published.
+    """
 
     type: Literal["mqtt"]
-    topic: str
+    topic: str = Field(examples=["plant/alarms"])
     qos: Literal[1, 2] = 1
 
     @field_validator("topic")

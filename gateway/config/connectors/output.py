@@ -19,12 +19,14 @@ class OutputConfig(Section):
 
     Attributes:
         mode: ``append``: those that never change again; ``update``: those that it changed; ``complete``: all of them.
-        key: of mode ``update``: the result columns that name a row; a row replaces the earlier one with the same values
-            in them. Empty if there is never more than one row.
+        key: of mode ``update``, which needs it: the result columns that name a row; a row replaces the earlier one with
+            the same values in them. Empty if there is never more than one row.
     """
 
     mode: Mode = "append"
-    key: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)] | None = None
+    key: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)] | None = Field(
+        default=None, examples=[["customer"]]
+    )
 
     @property
     def wanted(self) -> OutputMode:

@@ -23,26 +23,34 @@ class BucketConfig(Section):
     """A place in an object store. boto3 finds the credentials (environment, ~/.aws, instance role).
 
     Attributes:
-        bucket: it must exist.
-        prefix: before the name of each object.
+        bucket: the name of the bucket, which must exist.
+        prefix: what comes before the name of each object.
         endpoint: URL of a store other than Amazon's.
-        region: of the bucket.
+        region: the region of the bucket. Default: as boto3 finds it.
     """
 
-    bucket: str = Field(min_length=3, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    prefix: Prefix = ""
-    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
-    region: str | None = None
+    bucket: str = Field(min_length=3, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", examples=["my-results"])
+    prefix: Prefix = Field(default="", examples=["results/mail"])
+    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$", examples=["https://store.example"])
+    region: str | None = Field(default=None, examples=["eu-west-1"])
 
 
 class BucketFolderConfig(Section):
-    """A folder that serves as an object store: on one machine, or mounted by several."""
+    """A folder that serves as an object store: on one machine, or mounted by several.
 
-    folder: AnyPath
+    Attributes:
+        folder: the path of the folder.
+    """
+
+    folder: AnyPath = Field(examples=["/mnt/shared/fleet"])
 
 
 class S3SinkConfig(BucketConfig):
-    """Results in parts, made visible by a manifest."""
+    """Results in parts, made visible by a manifest.
+
+    Attributes:
+        format: the format of the parts.
+    """
 
     type: Literal["s3"]
     format: Literal["jsonl", "parquet"] = "jsonl"

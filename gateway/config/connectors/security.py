@@ -13,14 +13,14 @@ class TlsConfig(Section):
     """TLS towards a server: trusted authorities, and the client certificate.
 
     Attributes:
-        ca: PEM of the trusted authorities; default: the system's.
+        ca: PEM of the trusted authorities. Default: the system's.
         certificate: PEM of the client certificate, if the server requires one; with ``key``.
         key: PEM of its private key.
     """
 
-    ca: AnyPath | None = None
-    certificate: AnyPath | None = None
-    key: AnyPath | None = None
+    ca: AnyPath | None = Field(default=None, examples=["ca.pem"])
+    certificate: AnyPath | None = Field(default=None, examples=["client.pem"])
+    key: AnyPath | None = Field(default=None, examples=["client.key"])
 
     @model_validator(mode="after")
     def _certificate_and_key(self) -> Self:
@@ -31,13 +31,22 @@ class TlsConfig(Section):
 
 
 class LoginConfig(Section):
-    """A user and a password; write the password as ``${VAR}``."""
+    """A user and a password.
 
-    user: str = Field(min_length=1)
-    password: SecretStr
+    Attributes:
+        user: the name of the user.
+        password: the password; write it as ``${VAR}``.
+    """
+
+    user: str = Field(min_length=1, examples=["spillway"])
+    password: SecretStr = Field(examples=["${BROKER_PASSWORD}"])
 
 
 class SaslConfig(LoginConfig):
-    """How a Kafka client logs in."""
+    """How a Kafka client logs in.
+
+    Attributes:
+        mechanism: the SASL mechanism.
+    """
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -14,10 +14,15 @@ from gateway.config.words.fields import AnyPath, Section
 
 
 class FileSinkConfig(Section):
-    """Results in parts, in a folder of its own."""
+    """Results in parts, in a folder of its own.
+
+    Attributes:
+        path: the folder, which no other query writes to.
+        format: the format of the parts.
+    """
 
     type: Literal["file"]
-    path: AnyPath
+    path: AnyPath = Field(examples=["out/"])
     format: Literal["jsonl", "parquet"] = "jsonl"
 
 

@@ -23,7 +23,12 @@ from gateway.config.words.fields import (
 
 
 class StepConfig(Section):
-    """One step of a replay's profile."""
+    """One step of a replay's profile.
+
+    Attributes:
+        for_s: how long the step lasts.
+        rate_per_s: how many events are due in a second.
+    """
 
     for_s: LongerThanZero = Field(alias="for")
     rate_per_s: Rate = Field(alias="rate")
@@ -33,21 +38,22 @@ class ReplayConfig(Section):
     """When the rows of a file are due.
 
     Attributes:
-        rate_per_s: one rate for all of it; or
-        profile: several rates, one after the other; the last one lasts to the end; or
-        times: a TIMESTAMP column: rows are due as far apart as they were recorded. With none of the three: as fast as
-            possible.
+        rate_per_s: one rate for all of it. Without ``rate``, ``profile`` and ``times``: as fast as possible.
+        profile: several rates, one after the other; the last one lasts to the end.
+        times: a TIMESTAMP column: rows are due as far apart as they were recorded.
         speed: a factor on the rates or times.
         loops: how often the file is replayed.
         id_field: a STRING column that is made distinct in each loop.
     """
 
     rate_per_s: Rate | None = Field(default=None, alias="rate")
-    profile: Annotated[tuple[StepConfig, ...], Field(min_length=1, max_length=10_000)] | None = None
-    times: str | None = None
-    speed: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    loops: int = Field(default=1, ge=1)
-    id_field: str | None = Field(default=None, alias="id")
+    profile: Annotated[tuple[StepConfig, ...], Field(min_length=1, max_length=10_000)] | None = Field(
+        default=None, examples=[[{"for": "60s", "rate": "500/s"}, {"for": "20s", "rate": "2000/s"}]]
+    )
+    times: str | None = Field(default=None, examples=["sent"])
+    speed: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, examples=[10])
+    loops: int = Field(default=1, ge=1, examples=[3])
+    id_field: str | None = Field(default=None, alias="id", examples=["message_id"])
 
     @model_validator(mode="after")
     def _one_pace(self) -> Self:
@@ -67,11 +73,11 @@ class FileSourceConfig(Section):
     Attributes:
         path: a file, a folder of such files (read in the order of their names), or a maildir.
         follow: also read files that appear in the folder later; the source then never ends.
-        replay: when rows are due.
+        replay: when rows are due. Default: as fast as possible.
     """
 
     type: Literal["file"]
-    path: InputPath
+    path: InputPath = Field(examples=["orders.jsonl"])
     follow: bool = False
     replay: ReplayConfig | None = None
 
@@ -97,10 +103,14 @@ class FileSourceConfig(Section):
 
 
 class QuerySourceConfig(Section):
-    """The results of another query, in strict order."""
+    """The results of another query, in strict order.
+
+    Attributes:
+        name: the query whose results are read.
+    """
 
     type: Literal["query"]
-    name: QueryName
+    name: QueryName = Field(examples=["large-orders"])
 
 
 SourceConfig = Annotated[

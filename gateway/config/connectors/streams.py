@@ -26,12 +26,12 @@ class EventTimeConfig(Section):
     """The watermark of the view ``events``, or of a stream's view (see docs/event-time.md).
 
     Attributes:
-        column: a TIMESTAMP column of ``schema``.
+        column: the TIMESTAMP column of ``schema`` that says when an event happened.
         lateness_s: how much later than newer events an event may come and still count.
         late: whether an event that comes too late is only counted, or also becomes a dead letter.
     """
 
-    column: str = Field(min_length=1)
+    column: str = Field(min_length=1, examples=["at"])
     lateness_s: Duration = Field(alias="lateness")
     late: Literal["drop", "dead-letters"] = "drop"
 
@@ -69,10 +69,18 @@ def has_columns(ddl: str) -> str:
 
 
 class StreamConfig(Section):
-    """One of several sources of a query: where its events come from, their columns, and its watermark."""
+    """One of several sources of a query: where its events come from, their columns, and its watermark.
+
+    Attributes:
+        source: where its events come from.
+        schema_ddl: the columns of its events with their types, as Spark DDL.
+        event_time: the watermark of its view.
+    """
 
     source: SourceConfig
-    schema_ddl: Annotated[str, AfterValidator(has_columns)] = Field(alias="schema", min_length=1)
+    schema_ddl: Annotated[str, AfterValidator(has_columns)] = Field(
+        alias="schema", min_length=1, examples=["id BIGINT, customer STRING, at TIMESTAMP"]
+    )
     event_time: EventTimeConfig | None = None
 
     @model_validator(mode="after")

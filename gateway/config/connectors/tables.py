@@ -34,28 +34,30 @@ class TableConfig(Section):
     """A file, a folder or a table of a database that a query reads as a view; see docs/tables.md.
 
     Attributes:
-        format: of the files; ``jdbc``: a database.
+        format: the format of the files; ``jdbc``: a database.
         path: a file, or a folder whose files are read together.
         schema_ddl: the columns of CSV and JSON files; Parquet files and databases name theirs.
         header: whether the first line of each CSV file has the names of the columns.
-        url: of the database, for JDBC.
-        query: what to select, in the SQL of the database; or
+        url: the URL of the database, for JDBC.
+        query: what to select, in the SQL of the database; either this or ``table``.
         table: the name of a table or a view there.
-        login: of the database.
-        driver: the class of the JDBC driver; None: Java finds it by the URL.
-        refresh_s: how often to look for new content; None: only when the query is opened.
+        login: user and password of the database.
+        driver: the class of the JDBC driver. Default: Java finds it by the URL.
+        refresh_s: how often to look for new content. Default: only when the query is opened.
     """
 
     format: Literal["csv", "parquet", "json", "jdbc"]
-    path: AnyPath | None = None
-    schema_ddl: str | None = Field(default=None, alias="schema", min_length=1)
+    path: AnyPath | None = Field(default=None, examples=["customers.csv"])
+    schema_ddl: str | None = Field(default=None, alias="schema", min_length=1, examples=["customer INT, name STRING"])
     header: bool = False
-    url: Annotated[str, Field(pattern="^jdbc:[A-Za-z0-9]+:.+")] | None = None
-    query: str | None = Field(default=None, min_length=1)
-    table: str | None = Field(default=None, min_length=1)
+    url: Annotated[str, Field(pattern="^jdbc:[A-Za-z0-9]+:.+")] | None = Field(
+        default=None, examples=["jdbc:postgresql://db/shop"]
+    )
+    query: str | None = Field(default=None, min_length=1, examples=["SELECT product, price FROM prices WHERE valid"])
+    table: str | None = Field(default=None, min_length=1, examples=["customers"])
     login: LoginConfig | None = None
-    driver: str | None = Field(default=None, min_length=1)
-    refresh_s: Annotated[Duration, Field(ge=1)] | None = Field(default=None, alias="refresh")
+    driver: str | None = Field(default=None, min_length=1, examples=["org.postgresql.Driver"])
+    refresh_s: Annotated[Duration, Field(ge=1)] | None = Field(default=None, alias="refresh", examples=["10m"])
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

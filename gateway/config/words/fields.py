@@ -204,7 +204,10 @@ FunctionName = Annotated[
 ]
 CpuSet = Annotated[
     str,
-    BeforeValidator(lambda value: str(value) if isinstance(value, int) and not isinstance(value, bool) else value),
+    BeforeValidator(
+        lambda value: str(value) if isinstance(value, int) and not isinstance(value, bool) else value,
+        json_schema_input_type=str | int,
+    ),
     _matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", "write CPU numbers, as in 0 or 0-1,3"),
 ]
 

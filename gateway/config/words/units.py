@@ -162,6 +162,9 @@ LINK_RATE: Final = Unit(
     also={"bit/s": "bit/s", "kbit/s": "kbit/s", "mbit/s": "Mbit/s", "gbit/s": "Gbit/s"},
     exactly={"bps": "bit/s", "kbps": "kbit/s", "Kbps": "kbit/s", "Mbps": "Mbit/s", "Gbps": "Gbit/s"},
 )
+PAUSES_EXAMPLE: Final = "5s..5m"
+PAUSES_PATTERN: Final = rf"{DURATION.pattern.removesuffix('$')}(\.\.{DURATION.pattern.removeprefix('^')[:-1]})?$"
+"""A duration, or a first and a longest one with two dots between them."""
 SHARE: Final = Unit("a share", {"%": Decimal("0.01")}, "10%")
 
 

@@ -273,7 +273,11 @@ def codecs_text(payload: PayloadConfig) -> str:
 
 def thresholds_text(limits: ThresholdsConfig) -> str:
     """Return when VMs are launched, used and terminated."""
-    spell = units.DURATION.format
+
+    def spell(seconds: float) -> str:
+        # 1.2 times a target of 3 s is 3.5999999999999996 s.
+        return units.DURATION.format(round(seconds, 6))
+
     return (
         f"launch a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
         f"keep a VM above {spell(limits.keep_vm_above_s)} or if it was sent more than "
