@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engines.query.schemas import arrow_of, struct_of
+from gateway.config.sections import extras
 from gateway.views.firstconfig.columntypes import ddl_of, written_as
 from gateway.views.firstconfig.inferring import InferError, infer_file, infer_json
 from gateway.views.firstconfig.sampled import infer
@@ -125,6 +126,13 @@ async def test_the_columns_of_a_topic_are_those_of_its_records(broker: Broker, t
         await asyncio.to_thread(infer, section, tmp_path, None)
     await sent(broker, topic, (0, b'{"n": 1, "at": "2026-01-01T00:00:00Z"}'))
     assert (await asyncio.to_thread(infer, section, tmp_path, None)).ddl == "n BIGINT, at TIMESTAMP"
+
+
+def test_a_topic_needs_an_extra_which_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    section = {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}
+    with pytest.raises(InferError, match=r"pip install 'spillway\[kafka\]'"):
+        infer(section, tmp_path, None)
 
 
 @pytest.mark.spark

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from gateway.config.models import KafkaSourceConfig
+from gateway.config.sections.extras import why_missing
 from gateway.config.words.fields import ROW_SUFFIXES
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.files.listed import is_candidate
@@ -56,6 +57,8 @@ def _of_path(path: Path) -> Inferred:
 
 
 def _of_topic(section: Mapping[str, Any]) -> Inferred:
+    if missing := why_missing("kafka sources", "kafka"):
+        raise InferError(missing)
     from gateway.sources.kafka.sampled import sample_topics
 
     raw = KafkaSourceConfig.model_validate({**section, "format": "raw"})
