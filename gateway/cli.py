@@ -124,9 +124,7 @@ def demo(
             metavar="WAN", help="Emulate the WAN in the kernel (root): RTT, rate, loss, as in 70ms,50mbit,loss 0.1%."
         ),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One short spike, to see in about two minutes that everything works.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One short spike, to see that everything works.")] = False,
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():

@@ -22,9 +22,9 @@ from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation
 from gateway.query.flow.memory import MemoryPool
-from gateway.query.making import QueryMaker
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
+from gateway.query.supervision.making import QueryMaker
 from gateway.query.supervision.supervision import Supervision
 from gateway.reloading.live import LiveGateway
 from gateway.reloading.reloader import Reloader

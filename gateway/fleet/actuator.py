@@ -25,7 +25,7 @@ from gateway.hosts.relink import linked_again
 from gateway.query.flow.dispatcher import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Counts, Learns, Node
+from infra.clouds.base import Cloud, CloudError, Learns, LimitsVms, Node
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.shaper import ShapedRelay
@@ -162,7 +162,7 @@ class Actuator:
 
     def limit(self, max_vms: int) -> None:
         """Let the cloud have so many VMs, if it counts them itself."""
-        if isinstance(self._cloud, Counts):
+        if isinstance(self._cloud, LimitsVms):
             self._cloud.max_vms = max_vms
 
     def keep_off(self, query: str, name: str, reason: str) -> None:

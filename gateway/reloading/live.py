@@ -13,9 +13,9 @@ from gateway.config.settings import scheduler_settings
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
 from gateway.fleet.actuator import Actuator
-from gateway.query.making import QueryMaker
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home
+from gateway.query.supervision.making import QueryMaker
 from gateway.query.supervision.supervision import Supervision
 from gateway.reloading.changes import Changes
 from infra.clock import Clock

@@ -134,7 +134,7 @@ class Cloud(Protocol):
 
 
 @runtime_checkable
-class Counts(Protocol):
+class LimitsVms(Protocol):
     """A cloud that limits the number of its VMs itself.
 
     Attributes:

@@ -20,9 +20,9 @@ from gateway.fleet.clouds import make_cloud
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
-from gateway.query import making as making_module
 from gateway.query.flow.statistics import Tally
 from gateway.query.supervision import home as home_module
+from gateway.query.supervision import making as making_module
 from gateway.steering.acting import Acting
 from gateway.steering.seeing import Seeing
 from infra.clock import Clock, SystemClock

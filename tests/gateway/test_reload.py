@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.hosts.connection import QueryRefusedError
-from gateway.query import making as making_module
+from gateway.query.supervision import making as making_module
 from tests.gateway.daemon_site import Query, no_texts
-from tests.gateway.test_api_actions import Operator, operator
+from tests.gateway.operator_site import Operator, operator
 from tests.support.waiting import until
 
 __all__ = ["no_texts", "operator"]

@@ -7,50 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config import load
-from gateway.config.models import Config
 from gateway.reloading.changes import changes
-
-BASE = """\
-gateway: {state_dir: state}
-private: {spark: {master: "local[1]"}}
-cloud:
-  provider: process
-  max_vms: 1
-  boot: 10s
-  billing: {period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}
-  budget: {usd_per_day: 5}
-queries:
-  words:
-    source: {type: file, path: in.jsonl}
-    schema: id STRING, body STRING
-    sql: SELECT id FROM events
-    sink: {type: file, path: out}
-    qos: {latency: 2s}
-    switching: {send_above: 1500ms}
-  again:
-    source: {type: query, name: words}
-    schema: id STRING
-    sql: SELECT id FROM events
-    sink: {type: file, path: again}
-    qos: {latency: 2s}
-"""
-SQL_OF_WORDS = "sql: SELECT id FROM events\n    sink: {type: file, path: out}"
-THIRD = """\
-  third:
-    source: {type: file, path: in.jsonl}
-    schema: id STRING
-    sql: SELECT id FROM events
-    sink: {type: file, path: third}
-    qos: {latency: 2s}
-"""
-
-
-def config(folder: Path, text: str) -> Config:
-    (folder / "in.jsonl").touch()
-    path = folder / "config.yaml"
-    path.write_text(text)
-    return load(path)
+from tests.reloading.reload_config import BASE, SQL_OF_WORDS, THIRD, config
 
 
 def changed(folder: Path, *replaced: tuple[str, str], more: str = "", base: str = BASE, **said: Any) -> Any:

@@ -15,7 +15,7 @@ from gateway.reloading.changes import Changes
 from gateway.reloading.reloader import Reloader, ReloadRefusedError
 from gateway.reloading.watching import EVERY_S, watch
 from infra.link.channel import LinkLost
-from tests.reloading.test_changes import BASE, THIRD, config
+from tests.reloading.reload_config import BASE, THIRD, config
 from tests.support.gateway_doubles import ManualClock
 from tests.support.waiting import until
 
