@@ -14,8 +14,8 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from gateway.commands import steering, watching
-from gateway.commands.common import ANSWER_WITHIN_S, BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
+from gateway.commands import beginning, explaining, reading, reporting, steering, trying, watching
+from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
 # Models are small matrices: more BLAS threads would only wait for one another.
@@ -29,7 +29,6 @@ main = typer.Typer(
     help="Keep the latency targets of Spark queries. Rent VMs only while they help.",
     epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -50,18 +49,29 @@ def run(
         bool, typer.Option("--keep-hosts", help="Leave the engine hosts running, so that the next start takes seconds.")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the arrivals as a CSV file for simulate --trace.")
+        Path | None, typer.Option(metavar="FILE", help="Add the arrivals to a CSV file for simulate --trace.")
     ] = None,
 ) -> None:
     """Run the gateway. On SIGTERM or Ctrl-C it drains, terminates every VM, and exits."""
     with loading():
         found = loaded(config)
-        if record is not None and record.exists():
-            fail(f"{record} exists already: choose another file name for the trace", BAD_INPUT)
+        if record is not None:
+            _check_trace(record)
         from gateway import start
 
     code = start.run(found, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
     raise typer.Exit(code)
+
+
+def _check_trace(path: Path) -> None:
+    from gateway.views.tracefile import NoTraceError, end_of_trace
+
+    try:
+        end_of_trace(path)
+    except NoTraceError as error:
+        fail(str(error), BAD_INPUT)
+    except OSError as error:
+        fail(f"{error.filename or path}: {error.strerror or error}", FAILED)
 
 
 @main.command(epilog="Example: spillway check examples/email.yaml")
@@ -83,48 +93,13 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
+beginning.register(main)
+trying.register(main)
 watching.register(main)
+explaining.register(main)
+reporting.register(main)
+reading.register(main)
 steering.register(main)
-
-
-@main.command(
-    epilog="Examples: spillway why examples/email.yaml email-processor --at 10m; "
-    "spillway why --replay state/events/00000001.jsonl"
-)
-def why(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="The YAML file; not with --replay.")] = None,
-    query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
-    at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time. Default: the last slot.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Replay an event log (state_dir/events) with a new scheduler and compare."),
-    ] = None,
-) -> None:
-    """Explain why VMs were launched, kept or terminated, or why not: now, or at an earlier time."""
-    from gateway.views.why import whyview
-
-    try:
-        if replay is not None:
-            if (config, query, at) != (None, None, None):
-                fail("--replay takes only its file: the log contains the settings", BAD_INPUT)
-            said, same = whyview.replayed(replay)
-            typer.echo(said)
-            raise typer.Exit(0 if same else FAILED)
-        if config is None:
-            fail("give a config, as in: spillway why examples/email.yaml; or an event log: --replay FILE", BAD_INPUT)
-        found = loaded(config)
-        if query is not None and query not in found.queries:
-            fail(f'{config} has no query "{query}"; its queries are {", ".join(found.queries)}', BAD_INPUT)
-        names = list(found.queries) if query is None else [query]
-        if at is None:
-            lines = asked(found, "/why", ANSWER_WITHIN_S)
-        else:
-            lines = whyview.decided(found.gateway.state_dir, names, at)
-    except whyview.WhyError as error:
-        fail(str(error), BAD_INPUT)
-    typer.echo("\n".join(whyview.told(names, lines, at)))
 
 
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")

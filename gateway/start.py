@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.config.configstate import owned_by
@@ -12,8 +13,9 @@ from gateway.daemon import Daemon
 from gateway.fleet.ownership import owned_fleet
 from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sinks.base import FencedError
+from gateway.steering.keeping import kept_on_disk
 from gateway.views.http.serving import ApiError
-from gateway.views.logs import begin_logging, in_a_sentence
+from gateway.views.logs import begin_logging, in_a_sentence, kept_log
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -40,9 +42,18 @@ def run(
         The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
     """
     begin_logging()
+
+    def run_as_owner() -> int:
+        with owned_by(config), kept_log(config.gateway):
+            # What ends it is logged while the file of the log is open.
+            return _code_of(lambda: asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts)))
+
+    return _code_of(run_as_owner)
+
+
+def _code_of(gateway: Callable[[], int]) -> int:
     try:
-        with owned_by(config):
-            return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
+        return gateway()
     except (StateError, FencedError, ApiError, NoQueryRunsError) as error:
         _LOG.error("%s", error)
         return 2
@@ -56,7 +67,8 @@ async def _run_as_owner(config: Config, drain: bool, report: Path | None, record
     async with owned_fleet(config.gateway, clock) as ownership:
         warn_of_removed_queries(config)
         daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership, manager=manager)
-        return await daemon.run(drain, report, record)
+        async with kept_on_disk(daemon.parts):
+            return await daemon.run(drain, report, record)
 
 
 def warn_of_removed_queries(config: Config) -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from gateway.commands.common import ANSWER_WITHIN_S, FAILED, V1, ConfigPath, asked, fail, loaded
+from gateway.commands.common import ANSWER_WITHIN_S, FAILED, V1, ConfigPath, fail, loaded
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gateway.config import Config
+    from gateway.views.lastseen import LastSeen
 
 _EACH_S: Final = 1.0
 _RECENT: Final = 8
@@ -29,20 +30,61 @@ def status(
     config: ConfigPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that is known, as JSON.")] = False,
 ) -> None:
-    """Show queries, VMs and money of the running gateway."""
+    """Show queries, VMs and money of the running gateway; if none runs, as they were at the end of the last one."""
     found = loaded(config)
-    if as_json:
-        typer.echo(json.dumps(asked(found, "/status"), indent=2))
-        return
     from rich.console import Console
 
     from gateway.views.http.asking import AskError
     from gateway.views.terminal import overview
 
     try:
-        Console().print(overview(_looked_at(found)))
+        if as_json:
+            typer.echo(json.dumps(_asked(found, "/status"), indent=2))
+        else:
+            Console().print(overview(_looked_at(found)))
     except AskError as error:
-        fail(str(error), FAILED)
+        seen = _last_seen(found, str(error))
+        typer.echo(f"no gateway of this config answers at {found.gateway.api.listen}; {seen.heading}", err=as_json)
+        if as_json:
+            typer.echo(json.dumps({**seen.status, "phase": "not running"}, indent=2))
+        else:
+            Console().print(overview(after_the_end(seen)))
+
+
+def _asked(config: Config, path: str) -> Any:
+    """Return what the gateway answers.
+
+    Raises:
+        AskError: none answers, or it refuses.
+    """
+    from gateway.views.http.asking import ask
+
+    return ask(config, path, ANSWER_WITHIN_S)
+
+
+def _last_seen(config: Config, no_answer: str) -> LastSeen:
+    """Return what a gateway of the config has shown before it ended; exit with the reason if none ever ran."""
+    from gateway.views.lastseen import LastSeenError, read_last_seen
+
+    try:
+        seen = read_last_seen(config.gateway.state_dir)
+    except LastSeenError as error:
+        fail(f"{no_answer}. {error}", FAILED)
+    if seen is None:
+        fail(no_answer, FAILED)
+    return seen
+
+
+def after_the_end(seen: LastSeen) -> dict[str, Any]:
+    """Return the answers of a gateway that does not run, as those of one that does are."""
+    from gateway.views.terminal import ENDED
+
+    status = {**seen.answers["status"], "phase": "not running", "paused": False, "trouble": ""}
+    queries = [
+        {**query, "state": ENDED if query["state"] == "running" else query["state"]}
+        for query in seen.answers["queries"]["queries"]
+    ]
+    return {**seen.answers, "status": status, "queries": {"queries": queries}}
 
 
 def top(config: ConfigPath) -> None:

@@ -113,6 +113,18 @@ class TracesConfig(Section):
     sample: Annotated[Share, Field(gt=0)] = 0.01
 
 
+class LogConfig(Section):
+    """The log's file; the log goes to stderr, too.
+
+    Attributes:
+        file: where the log is kept. Default: ``log/gateway.log`` in the state_dir.
+        rotate_bytes: at this size the file is renamed to ``.1``, and a new one begins; three older ones are kept.
+    """
+
+    file: AnyPath | None = Field(default=None, examples=["/var/log/spillway.log"])
+    rotate_bytes: Annotated[Size, Field(ge=10_000)] = Field(default=10_000_000, alias="rotate")
+
+
 class GatewayConfig(Section):
     """The daemon itself.
 
@@ -121,6 +133,7 @@ class GatewayConfig(Section):
         slot_s: time step of the switching functions.
         api: where the gateway answers requests, and shows its page.
         orphan_after_s: an engine host without a gateway exits after this long.
+        log: the file of the log.
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored: a bucket, or a folder that its gateways share.
@@ -134,6 +147,7 @@ class GatewayConfig(Section):
     state_dir: AnyPath = Field(examples=["./state"])
     slot_s: LongerThanZero = Field(default=1.0, alias="slot")
     api: ApiConfig = ApiConfig()
+    log: LogConfig = LogConfig()
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
     memory_bytes: Annotated[Size, Field(ge=2**24)] = Field(default=2**29, alias="memory")
     watch: bool = False
@@ -144,6 +158,11 @@ class GatewayConfig(Section):
     )
     lease_s: Duration = Field(default=30.0, alias="lease")
     traces: TracesConfig | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """Return the file of the log."""
+        return self.log.file or self.state_dir / "log" / "gateway.log"
 
     @model_validator(mode="after")
     def _fleet_has_a_store(self) -> Self:

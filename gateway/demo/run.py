@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
@@ -69,6 +69,49 @@ _QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
 }
 
 
+class Stages:
+    """Says where the demo is: on a terminal a bar for each stage; elsewhere a line when one begins, and when it ends.
+
+    Args:
+        console: where.
+    """
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[said]}"),
+        )
+        self._console = console
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+
+    def __enter__(self) -> Stages:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, title: str, total: float) -> TaskID:
+        """Begin a stage, and return what names it; ``total`` is what ``done`` will be at its end."""
+        self._line(f"{title}: begins")
+        return self._progress.add_task(title, total=total, said="starting")
+
+    def show(self, stage: TaskID, done: float, said: str) -> None:
+        """Show how far it is."""
+        self._progress.update(stage, completed=done, said=said)
+
+    def end(self, stage: TaskID, done: float, said: str) -> None:
+        """End it."""
+        self.show(stage, done, said)
+        self._line(f"{self._progress.tasks[stage].description}: {said}")
+
+    def _line(self, text: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL) -> int:
     """Run the demo.
 
@@ -89,14 +132,12 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoP
     _clear(out)
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
-        with _progress(console) as progress:
-            _play_all_out(stage, "warm-up", _WARM_UP, pace.warm_up_events, len(base), progress)
-            record = _play_all_out(
-                stage, "the rate that home sustains", _OFF, pace.capacity_events, len(base), progress
-            )
+        with Stages(console) as stages:
+            _play_all_out(stage, "warm-up", _WARM_UP, pace.warm_up_events, len(base), stages)
+            record = _play_all_out(stage, "the rate that home sustains", _OFF, pace.capacity_events, len(base), stages)
             capacity = _sustained(record)
             profile = spikes(capacity, pace)
-            runs = _play_all(stage, base, profile, progress)
+            runs = _play_all(stage, base, profile, stages)
     except StageError as error:
         console.print(str(error), style="red")
         return 1
@@ -114,20 +155,20 @@ def _clear(out: Path) -> None:
 
 
 def _play_all_out(
-    stage: Stage, title: str, query: Mapping[str, Any], events: int, base: int, progress: Progress
+    stage: Stage, title: str, query: Mapping[str, Any], events: int, base: int, stages: Stages
 ) -> GatewayRecord:
     """Play ``events`` mails as fast as the engines process them."""
-    bar = progress.add_task(title, total=events, said="starting")
+    bar = stages.begin(title, events)
     name = title.replace(" ", "-")
 
     def show(_: float, status: Mapping[str, Any]) -> None:
         said = status["queries"].get(name)
         if said:
-            progress.update(bar, completed=said["events"], said=f"{said['events']} mails")
+            stages.show(bar, said["events"], f"{said['events']} mails")
 
     replay = {"loops": loops_needed(events, base), "id": "message_id"}
     record = stage.play(name, replay, query, show, boot_s=0, keep_hosts=True, deadline_s=_DEADLINE_S)
-    progress.update(bar, completed=events, said=f"{record.totals.events} mails")
+    stages.end(bar, events, f"{record.totals.events} mails")
     return record
 
 
@@ -145,7 +186,7 @@ def _sustained(record: GatewayRecord) -> float:
     return statistics.fmean(rates)
 
 
-def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[RateSegment], progress: Progress) -> RunsByMode:
+def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[RateSegment], stages: Stages) -> RunsByMode:
     expected = ExpectedResults(base)
     loops = loops_needed(event_count(profile), len(base))
     replay = {
@@ -155,22 +196,22 @@ def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[RateSegment]
     }
     runs: RunsByMode = {}
     for mode, query in _QUERIES.items():
-        record = _play(stage, mode, replay, query, sum(step.duration_s for step in profile), progress)
+        record = _play(stage, mode, replay, query, sum(step.duration_s for step in profile), stages)
         runs[mode] = ModeRun(record=record, verdict=verify(stage.sink(mode), expected, loops * len(base)))
     return runs
 
 
 def _play(
-    stage: Stage, mode: Mode, replay: Mapping[str, Any], query: Mapping[str, Any], planned_s: float, progress: Progress
+    stage: Stage, mode: Mode, replay: Mapping[str, Any], query: Mapping[str, Any], planned_s: float, stages: Stages
 ) -> GatewayRecord:
-    bar = progress.add_task(TITLES[mode], total=planned_s, said="")
+    bar = stages.begin(TITLES[mode], planned_s)
 
     def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
-        progress.update(bar, completed=min(elapsed_s, planned_s), said=_said(mode, status))
+        stages.show(bar, min(elapsed_s, planned_s), _said(mode, status))
 
     last = mode == list(_QUERIES)[-1]
     record = stage.play(mode, replay, query, show, keep_hosts=not last, deadline_s=_DEADLINE_S)
-    progress.update(bar, completed=planned_s, said=f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
+    stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
     return record
 
 
@@ -214,8 +255,3 @@ def _settings(mail: str, base_mails: int, profile: Sequence[RateSegment], behind
         link_mbit_per_s=LINK_MBIT_PER_S if rate is None else rate / 1e6,
         wan=None if behind is None else str(behind),
     )
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[said]}"))
-    return Progress(*columns, console=console)

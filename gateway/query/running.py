@@ -332,8 +332,17 @@ class RunningQuery(RefreshedQuery):
             raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
         return self._source
 
+    @property
+    def delivered_before(self) -> int:
+        """How many events earlier gateways delivered, if the source has ended and had nothing new; else 0."""
+        return self.committed_before if self.drained and not self.tally.events else 0
+
     async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""
+        if events := self.delivered_before:
+            _LOG.info(
+                "query %s: already delivered: its source has nothing after the first %d events", self.name, events
+            )
         self._reads_on = False
         await end_tasks(self._reading)
         if self._started:

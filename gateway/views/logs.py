@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from typing import Final
+
+from gateway.config.sites import GatewayConfig
 
 # They log each try, several a second while a broker is down; we log ourselves what that means for a query.
 _TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "aiomqtt", "paho")
@@ -33,9 +38,45 @@ class Seldom(logging.Filter):
         return True
 
 
+FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+OLDER_FILES: Final = 3
+"""So many files of the log are kept besides the newest; their names end in .1 to .3."""
+
+
 def begin_logging() -> None:
     """Log to stderr: our own messages from INFO on, and the libraries' warnings, repeated ones seldom."""
     handler = logging.StreamHandler()
+    handler.addFilter(_filter())
+    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+
+
+@contextmanager
+def kept_log(config: GatewayConfig) -> Iterator[None]:
+    """Write the log to its file, too; a disk error later on costs lines of the log, and nothing else.
+
+    Args:
+        config: with the file; its state_dir is this gateway's.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = config.log_file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = RotatingFileHandler(
+        path, maxBytes=config.log.rotate_bytes, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+    )
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(_filter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _filter() -> Callable[[logging.LogRecord], bool]:
     seldom = Seldom()
 
     def quiet(record: logging.LogRecord) -> bool:
@@ -43,8 +84,7 @@ def begin_logging() -> None:
             return True
         return record.levelno >= logging.WARNING and seldom.filter(record)
 
-    handler.addFilter(quiet)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+    return quiet
 
 
 def in_a_sentence(error: Exception) -> str:

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 _BAD: Final = "bold red"
+ENDED: Final = "ended"
+"""The state of a query that ran until its gateway ended."""
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -40,9 +42,10 @@ def _head(status: Mapping[str, Any]) -> Text:
 
 def _queries(queries: list[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("query")
-    table.add_column("state")
-    for column in ("L", "promised", "to VMs", "events", "results", "out of order", "dead letters", "sent"):
+    table.add_column("query", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    # Short enough for a terminal of 80 columns.
+    for column in ("L", "promised", "to\nVMs", "events", "results", "out of\norder", "dead\nletters", "sent"):
         table.add_column(column, justify="right", no_wrap=True)
     for query in queries:
         promised_s, pin = query["thresholds"]["qos_latency_s"], query["pin"]
@@ -50,7 +53,7 @@ def _queries(queries: list[Mapping[str, Any]]) -> Table:
         share = f"{query['share_to_cloud']:.0%}" + (f" (pinned until {_clock(pin['until'])})" if pin else "")
         table.add_row(
             query["name"],
-            Text(query["state"], "" if query["state"] == "running" else _BAD),
+            Text(query["state"], "" if query["state"] in ("running", ENDED) else _BAD),
             Text(f"{query['latency_s']:.2f} s", _BAD if late else ""),
             f"{promised_s:g} s",
             share,

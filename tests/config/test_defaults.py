@@ -27,6 +27,8 @@ def test_gateway_defaults(config: Config, tmp_path: Path) -> None:
     assert (config.gateway.api.tls, config.gateway.api.insecure) == (None, False)
     assert config.gateway.traces is None
     assert TracesConfig(endpoint="http://127.0.0.1:4318").sample == 0.01
+    assert config.gateway.log_file == tmp_path / "state" / "log" / "gateway.log"
+    assert config.gateway.log.rotate_bytes == 10_000_000
 
 
 def test_private_and_cloud_defaults(config: Config) -> None:

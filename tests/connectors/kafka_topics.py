@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from aiokafka import AIOKafkaProducer
+
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.sources.base import SourceError
@@ -45,3 +47,14 @@ async def made_anew(broker: Broker, topic: str) -> None:
         await admin.delete_topics([topic])
     await until_there(broker, topic, there=False)
     await made(broker, topic)
+
+
+async def sent(broker: Broker, topic: str, *values: tuple[int, bytes]) -> None:
+    """Send records, each with its partition, and wait for the broker."""
+    producer = AIOKafkaProducer(bootstrap_servers=broker.brokers)
+    await producer.start()
+    try:
+        for partition, value in values:
+            await producer.send_and_wait(topic, value, partition=partition)
+    finally:
+        await producer.stop()

@@ -37,6 +37,11 @@ def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir:
     assert [letter["offset"] for letter in letters] == [sum(map(len, lines[:place])) for place in bad]
     assert letters[0]["raw"] == "not json"
     assert all(letter["reason"] for letter in letters)
+    assert "already delivered" not in gateway.log.read_text()
+    gateway.run_until_drained()
+    assert "dead: already delivered: its source has nothing after the first 1000 events" in gateway.log.read_text()
+    assert gateway.rows("dead") == expected_rows(mails[:1000])
+    assert len((state_dir / "queries/dead/dead-letters.jsonl").read_text().splitlines()) == len(bad)
 
 
 def test_memory_is_bounded_when_the_source_is_much_faster_than_the_engines(

@@ -39,8 +39,9 @@ async def test_status_is_a_table_of_queries_and_money(terminal: Terminal) -> Non
     assert shown.startswith("running, 1 queries, 0 of 1 VMs\n")
     assert "no VM" in shown
     assert "spent today: 0.0000 USD of 5 USD" in shown
-    heads, row = (line.split() for line in shown.splitlines()[1:3])
-    assert heads[:5] == ["query", "state", "L", "promised", "to"]
+    above, heads, row = (line.split() for line in shown.splitlines()[1:4])
+    assert above == ["to", "out", "of", "dead"]
+    assert heads == ["query", "state", "L", "promised", "VMs", "events", "results", "order", "letters", "sent"]
     assert row[:2] == ["words", "running"]
     assert (await terminal.done("status", "--json")).startswith("{\n")
 

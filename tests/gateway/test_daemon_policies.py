@@ -52,7 +52,7 @@ async def running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str, rates: list[float]
 ) -> AsyncIterator[parts.Site]:
     """Run a daemon with doubles under a policy; drain it at the end."""
-    recorder = type("Recorder", (), dict.fromkeys(("slot", "event", "command"), lambda *_: None))
+    recorder = type("Recorder", (), dict.fromkeys(("slot", "note"), lambda *_: None))
     monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
     monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
     written = policy.replace("{", "{{").replace("}", "}}")
@@ -137,4 +137,4 @@ def test_why_refuses_what_it_cannot_answer(tmp_path: Path) -> None:
     assert (no_query.exit_code, "its queries are words" in no_query.output) == (2, True)
     no_time = CliRunner().invoke(main, ["why", config, "--at", "noon"])
     assert (no_time.exit_code, "as in 10m" in no_time.output) == (2, True)
-    assert "so long ago that is still known" in why(config, "--at", "10m")
+    assert "so long ago that is still known" in why(config, "words", "--at", "10m")

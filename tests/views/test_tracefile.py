@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from gateway.cli import main
 from gateway.query.flow.run import Run
 from gateway.simulate.plan import read_trace
-from gateway.views.tracefile import TraceFile, recorded
+from gateway.views.tracefile import NoTraceError, TraceFile, recorded
 from infra.clock import SystemClock
+from tests.gateway.daemon_site import configured
 from tests.support.waiting import until
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
@@ -59,7 +63,7 @@ def test_a_run_that_is_read_again_counts_once(tmp_path: Path) -> None:
     assert lines(tmp_path / "t.csv")[1:] == [["1", "a", "15", "150"]]
 
 
-def test_a_trace_is_bounded_and_never_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.csv"
     trace = TraceFile(path, 0.0, file_bytes=60)
     for second in range(20):
@@ -69,8 +73,50 @@ def test_a_trace_is_bounded_and_never_overwritten(tmp_path: Path, caplog: pytest
     assert path.stat().st_size <= 60
     assert len(lines(path)) > 2
     assert caplog.text.count("has stopped") == 1
-    with pytest.raises(FileExistsError):
+    size = path.stat().st_size
+    with closing(TraceFile(path, 0.0, file_bytes=60)) as more:
+        more.arrived("a", run(0, 1, 0.5))
+    assert path.stat().st_size == size, "the limit is that of the file"
+
+
+def test_a_trace_is_continued_after_its_last_second(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for started_s in (0.0, 5000.0):
+        with closing(TraceFile(path, started_s)) as trace:
+            trace.arrived("a", run(0, 2, started_s - 3.0))
+            trace.arrived("a", run(2, 3, started_s + 7.5))
+    assert lines(path) == [
+        ["at_s", "query", "events", "bytes"],
+        ["0", "a", "2", "100"],
+        ["7", "a", "3", "100"],
+        ["8", "a", "2", "100"],
+        ["15", "a", "3", "100"],
+    ]
+    assert read_trace(path)["a"].load.events(0, 20) == 10
+
+
+@pytest.mark.parametrize("torn", ["8,a,2", "8,a,2,1"])
+def test_a_line_that_was_torn_by_a_kill_is_dropped(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"at_s,query,events,bytes\n7,a,1,10\n{torn}")
+    TraceFile(path, 0.0).close()
+    assert path.read_text() == "at_s,query,events,bytes\n7,a,1,10\n"
+    path.write_text("at_s,query,events,bytes\n7,a")
+    with closing(TraceFile(path, 0.0)) as trace:
+        trace.arrived("a", run(0, 1, 0.5))
+    assert path.read_text() == "at_s,query,events,bytes\n0,a,1,100\n"
+
+
+@pytest.mark.parametrize("text", ["other,columns\n1,2\n", "at_s,query,events,bytes\nx,y,z,a\n", "at_s,query"])
+def test_another_file_is_not_continued(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(NoTraceError, match="is not a trace"):
         TraceFile(path, 0.0)
+    assert path.read_text() == text
+    configured(tmp_path)
+    said = CliRunner().invoke(main, ["run", str(tmp_path / "config.yaml"), "--record", str(path)])
+    assert (said.exit_code, "is not a trace" in said.output) == (2, True)
 
 
 class Query:

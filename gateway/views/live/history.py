@@ -166,6 +166,15 @@ def _only(lines: list[bytes], query: str | None) -> Iterator[bytes]:
         yield msgspec.json.encode(of_query(decoder.decode(line), query))
 
 
+def minutes_between(folder: Path, from_s: float, to_s: float) -> list[Moment]:
+    """Return the minutes on disk that ended in a period (s since 1970), oldest first; blocks.
+
+    They reach back farther than a gateway shows them; of very long times only the last ``MINUTES_BYTES`` are read.
+    """
+    decoder = msgspec.json.Decoder(Moment)
+    return [decoder.decode(line) for at, line in _read(folder, int(from_s * 1000)) if at <= to_s * 1000]
+
+
 def _read(folder: Path, oldest_id: int) -> list[tuple[int, bytes]]:
     """Return the minutes on disk since ``oldest_id``; what cannot be read is only missing from pictures."""
     decoder, found, size = msgspec.json.Decoder(Moment), list[tuple[int, bytes]](), 0

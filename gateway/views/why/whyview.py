@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.views.why.decisions import decision_at
+from gateway.views.why.decisions import decision_at, decisions_before
 from gateway.views.why.eventlog import LogError, read_log, replay
 from gateway.views.why.telling import moment, sentences
 from infra.clock import SystemClock
@@ -28,6 +28,24 @@ def decided(state_dir: Path, queries: Iterable[str], at: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise WhyError(f"--at: {error}") from error
     return {name: line for name, line in found.items() if line is not None}
+
+
+def last_decisions(state_dir: Path, at: str | None, most: int) -> list[dict[str, Any]]:
+    """Return the ledger's last lines up to a time, the newest first; no gateway needs to run.
+
+    Args:
+        state_dir: of the config.
+        at: a time as users write it; None: now.
+        most: how many.
+
+    Raises:
+        WhyError: the time is invalid, or the ledger cannot be read.
+    """
+    try:
+        before_s = float("inf") if at is None else moment(at, SystemClock().wall())
+        return decisions_before(state_dir / "decisions", None, before_s, most)
+    except (ValueError, OSError) as error:
+        raise WhyError(f"--at: {error}" if at is not None else str(error)) from error
 
 
 def told(queries: Iterable[str], lines: Mapping[str, Any], at: str | None) -> Iterator[str]:

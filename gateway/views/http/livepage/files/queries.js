@@ -104,6 +104,34 @@ function marksOf(moments, name) {
   return found;
 }
 
+// The charts of one query; of the query only the name and the thresholds are used.
+export class QueryCharts {
+  constructor() {
+    this.all = {
+      latency: new Chart("Latency against its thresholds"),
+      rates: new Chart("Events per second, by lane"),
+      share: new Chart("Share of the cloud"),
+      bytes: new Chart("Bytes per second, raw and sent"),
+      runs: new Chart("Open runs"),
+      order: new Chart("Out of order"),
+    };
+    this.element = make("div", { class: "charts" }, ...Object.values(this.all).map((chart) => chart.element));
+  }
+
+  draw(query, at, of, moments, fromS, toS) {
+    const drawn = specs(query, at, of, marksOf(moments, query.name));
+    for (const [key, chart] of Object.entries(this.all)) chart.draw(at, drawn[key], fromS, toS);
+  }
+
+  redraw() {
+    for (const chart of Object.values(this.all)) chart.redraw();
+  }
+
+  remove() {
+    for (const chart of Object.values(this.all)) chart.remove();
+  }
+}
+
 class QueryCard {
   constructor(query, orders) {
     this.name = query.name;
@@ -121,15 +149,7 @@ class QueryCard {
       sent: "Sent to VMs",
       events: "Since the gateway started",
     });
-    this.charts = {
-      latency: new Chart("Latency against its thresholds"),
-      rates: new Chart("Events per second, by lane"),
-      share: new Chart("Share of the cloud"),
-      bytes: new Chart("Bytes per second, raw and sent"),
-      runs: new Chart("Open runs"),
-      order: new Chart("Out of order"),
-    };
-    const figures = make("div", { class: "charts" }, ...Object.values(this.charts).map((chart) => chart.element));
+    this.charts = new QueryCharts();
     this.details = make(
       "details",
       { ontoggle: () => orders.redraw() },
@@ -138,7 +158,7 @@ class QueryCard {
       this.home,
       this.figures.element,
       this.pinForm(orders),
-      figures,
+      this.charts.element,
     );
     this.element = make("article", { "data-query": query.name }, this.details);
   }
@@ -177,7 +197,7 @@ class QueryCard {
   }
 
   remove() {
-    for (const chart of Object.values(this.charts)) chart.remove();
+    this.charts.remove();
   }
 
   update(query) {
@@ -217,8 +237,7 @@ class QueryCard {
     const last = moments.at(-1)?.queries?.[this.name];
     if (last !== undefined) this.now(last);
     if (!this.details.open || this.query === undefined) return;
-    const drawn = specs(this.query, at, of, marksOf(moments, this.name));
-    for (const [key, chart] of Object.entries(this.charts)) chart.draw(at, drawn[key], fromS, toS);
+    this.charts.draw(this.query, at, of, moments, fromS, toS);
   }
 }
 
@@ -249,6 +268,6 @@ export class Queries {
   }
 
   newColors() {
-    for (const card of this.cards.views.values()) for (const chart of Object.values(card.charts)) chart.redraw();
+    for (const card of this.cards.views.values()) card.charts.redraw();
   }
 }
