@@ -44,7 +44,7 @@ def status(
             Console().print(overview(_looked_at(found)))
     except AskError as error:
         seen = _last_seen(found, str(error))
-        typer.echo(f"no gateway of this config answers at {found.gateway.api.listen}; {seen.heading}", err=as_json)
+        typer.echo(f"{error}\n{seen.heading}", err=as_json)
         if as_json:
             typer.echo(json.dumps({**seen.status, "phase": "not running"}, indent=2))
         else:

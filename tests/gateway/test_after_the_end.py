@@ -45,9 +45,9 @@ async def test_after_a_run_the_last_figures_and_decisions_are_shown(tmp_path: Pa
     await ran(site)
     shown = said("status", config)
     assert shown.exit_code == 0, shown.output
-    first, second, _, heads, row, *_ = shown.output.splitlines()
-    assert first.startswith("no gateway of this config answers at 127.0.0.1:")
-    assert first.endswith(" UTC, when a gateway ended")
+    first, heading, second, _, heads, row, *_ = shown.output.splitlines()
+    assert first.startswith("no gateway answers at http://127.0.0.1:")
+    assert heading.endswith(" UTC, when a gateway ended")
     assert second == "not running, 1 queries, 0 of 1 VMs"
     assert heads.split()[:2] == ["query", "state"]
     assert row.split()[:2] == ["words", "ended"]
