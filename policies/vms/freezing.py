@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 
@@ -43,3 +43,11 @@ class FreezeWindow:
 def frozen_until(windows: Iterable[FreezeWindow], wall_s: float) -> float | None:
     """Return when the last window that contains ``wall_s`` ends; None if none contains it. Both in s since 1970."""
     return max((end_s for window in windows if (end_s := window.end_after(wall_s)) is not None), default=None)
+
+
+def why_frozen(windows: Iterable[FreezeWindow], wall_s: float) -> str:
+    """Return until when no VM is launched or given back, in words; empty if they may be. ``wall_s``: s since 1970."""
+    until_s = frozen_until(windows, wall_s)
+    if until_s is None:
+        return ""
+    return f"no VM is launched or terminated before {datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M} UTC"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
 
@@ -55,7 +54,7 @@ from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
 from policies.vms.fleet import Fleet, FleetTotals, StoryLine
-from policies.vms.freezing import FreezeWindow, frozen_until
+from policies.vms.freezing import FreezeWindow, why_frozen
 from policies.vms.machine import VmLease
 from policies.vms.vm import VmState
 
@@ -319,10 +318,7 @@ class Scheduler:
 
     def _frozen(self, at_s: float) -> str:
         """Return until when no VM is launched or given back, in words; empty if they may be."""
-        until_s = frozen_until(self._settings.freezes, self._fleet.wall_s(at_s))
-        if until_s is None or self._stopping:
-            return ""
-        return f"no VM is launched or terminated before {datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M} UTC"
+        return "" if self._stopping else why_frozen(self._settings.freezes, self._fleet.wall_s(at_s))
 
     def _compose_decisions(self) -> None:
         """Compose the text of the last decisions before anything changes: they describe the time before."""
