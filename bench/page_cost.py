@@ -10,7 +10,6 @@ may run on the machine.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 import threading
@@ -25,12 +24,13 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gateway.views.runrecord import read_record
+from tests.connectors.ports import free_port
 from tests.e2e.harness import Gateway, email_query, end_hosts, mail_fixture, until, write_mail
 
-MAILS, LOOPS = 20_000, 30
+MAILS, LOOPS = 20_000, 20
 PAGES: Final = 3
 LISTS: Final = ("/api/v1/status", "/api/v1/queries", "/api/v1/vms", "/api/v1/costs", "/api/v1/decisions?limit=20")
-READY: Final = re.compile(r"API are at (http\S+)/")
+READY: Final = "ready: "
 DEADLINE_S: Final = 900.0
 
 
@@ -78,12 +78,18 @@ class Watchers:
             thread.join(15)
 
 
+def listening(gateway: Gateway) -> str:
+    """Let a gateway, which is not started yet, listen at a port of its own; return its URL."""
+    address = f"127.0.0.1:{free_port()}"
+    gateway.config.write_text(gateway.config.read_text().replace("127.0.0.1:0", address))
+    return f"http://{address}"
+
+
 @contextmanager
-def watched(gateway: Gateway, *, watching: bool) -> Iterator[None]:
+def watched(gateway: Gateway, url: str, *, watching: bool) -> Iterator[None]:
     """Let watchers look at a gateway once it is ready, if they shall."""
-    until(lambda: READY.search(gateway.log.read_text()) is not None, "the gateway is ready")
-    found = READY.search(gateway.log.read_text())
-    watchers = Watchers(found[1]) if watching and found is not None else None
+    until(lambda: READY in gateway.log.read_text(), "the gateway is ready")
+    watchers = Watchers(url) if watching else None
     try:
         yield
     finally:
@@ -100,8 +106,9 @@ def events_per_s(folder: Path, number: int, *, watching: bool) -> float:
     place = folder / name
     place.mkdir()
     gateway = Gateway(place, folder / "state", {name: query}, {"max_vms": 0})
+    url = listening(gateway)
     gateway.start("--until-drained")
-    with watched(gateway, watching=watching):
+    with watched(gateway, url, watching=watching):
         code = gateway.wait(DEADLINE_S)
     if code != 0:
         raise RuntimeError(f"the gateway ended with {code}: {gateway.tail()}")
