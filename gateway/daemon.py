@@ -110,7 +110,7 @@ class Daemon:
         self._slot_ends_s, self._slot = 0.0, asyncio.Lock()
         self._live = self._make_live(config, maker)
         self._reloader = Reloader(self._live)
-        self._reloads = ReloadTriggers(self._reloader, self._manager, clock, self._fail)
+        self._reloads = ReloadTriggers(self._reloader, self._manager, lambda: self.phase, clock, self._fail)
         self.parts = self._make_parts()
         self._phase = "starting"
 
@@ -311,6 +311,7 @@ class Daemon:
     def _write_report(self, path: Path) -> None:
         first = self._queries.get(self._first)
         if self._recorder is None or first is None:
+            _LOG.warning("%s is not written: query %s, which it is about, was removed", path, self._first)
             return
         boot: Boot = "emulated" if "emulated" in self._actuator.boots or self._config.cloud.warm else "real"
         fleet = self._scheduler.totals(self._clock.now())
@@ -384,17 +385,11 @@ class Daemon:
 
     def _make_parts(self) -> GatewayParts:
         return GatewayParts(
+            live=self._live,
             reloader=self._reloader,
-            current=lambda: self._live.config,
-            deciding=self._deciding,
-            supervision=self._supervision,
-            queries=self._queries,
-            home=self._home,
             memory=self._memory,
             rotation=self._rotation,
             composer=self._composer,
-            clock=self._clock,
             traces=self._tracing.counts,
-            phase=lambda: self.phase,
             drain=self._drain,
         )

@@ -19,16 +19,23 @@ class ReloadTriggers:
 
     Args:
         reloader: of the gateway.
-        manager: is told when it begins and ends.
+        manager: is told when it begins and ends, if the gateway runs.
+        phase: returns the phase of the gateway.
         clock: time.
         on_mistake: called with the text of an internal error.
     """
 
     def __init__(
-        self, reloader: Reloader, manager: ServiceManager, clock: Clock, on_mistake: Callable[[str], None]
+        self,
+        reloader: Reloader,
+        manager: ServiceManager,
+        phase: Callable[[], str],
+        clock: Clock,
+        on_mistake: Callable[[str], None],
     ) -> None:
         self._reloader = reloader
         self._manager = manager
+        self._phase = phase
         self._clock = clock
         self._on_mistake = on_mistake
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +63,11 @@ class ReloadTriggers:
             self._on_mistake(f"internal error while the config was reloaded: {error!r}")
 
     async def _reload(self) -> None:
-        self._manager.reloading()
+        # A gateway that still starts refuses, and must not seem to be ready.
+        runs = self._phase() == "running"
+        if runs:
+            self._manager.reloading()
         with contextlib.suppress(ReloadRefusedError):  # it is logged
             await self._reloader.reload()
-        self._manager.phase("running")
+        if runs:
+            self._manager.phase(self._phase())

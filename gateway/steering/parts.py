@@ -14,6 +14,7 @@ from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home
 from gateway.query.supervision.supervision import Supervision
 from gateway.query.supervision.supervisor import Supervisor
+from gateway.reloading.live import LiveGateway
 from gateway.reloading.reloader import Reloader
 from gateway.views.http.operations import RefusedNowError, UnknownNameError
 from gateway.views.live.composing import Composer
@@ -25,39 +26,56 @@ class GatewayParts:
     """The parts.
 
     Attributes:
+        live: the parts that another config changes.
         reloader: takes in a changed config.
-        current: returns the present config.
-        deciding: the scheduler and its logs.
-        supervision: the queries' supervisors.
-        queries: by name.
-        home: the private engine hosts.
         memory: what all queries hold.
         rotation: renews certificates.
         composer: has the last slot's measurements.
-        clock: time.
         traces: how many runs' traces were exported or dropped, by that word.
-        phase: returns the phase of the gateway.
         drain: begins to drain and end the gateway; returns False if that has begun.
     """
 
+    live: LiveGateway
     reloader: Reloader
-    current: Callable[[], Config]
-    deciding: Deciding
-    supervision: Supervision
-    queries: Mapping[str, RunningQuery]
-    home: Home
     memory: MemoryPool
     rotation: Rotation
     composer: Composer
-    clock: Clock
     traces: Mapping[str, int]
-    phase: Callable[[], str]
     drain: Callable[[], bool]
+
+    def phase(self) -> str:
+        """Return the phase of the gateway."""
+        return self.live.phase()
 
     @property
     def config(self) -> Config:
         """Return the present config."""
-        return self.current()
+        return self.live.config
+
+    @property
+    def deciding(self) -> Deciding:
+        """Return the scheduler and its logs."""
+        return self.live.deciding
+
+    @property
+    def supervision(self) -> Supervision:
+        """Return the queries' supervisors."""
+        return self.live.supervision
+
+    @property
+    def queries(self) -> Mapping[str, RunningQuery]:
+        """Return the queries by name."""
+        return self.live.queries
+
+    @property
+    def home(self) -> Home:
+        """Return the private engine hosts."""
+        return self.live.home
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock."""
+        return self.live.clock
 
     @property
     def scheduler(self) -> Scheduler:

@@ -57,6 +57,7 @@ class Ranking:
         self._switched: dict[str, float] = {}
         self._in_vain: dict[str, None] = {}
         self._settled = False
+        self._last_helped = False
         self._last_at_s = 0.0
         self._last_excess_s = 0.0
         self._fresh_vm = False
@@ -90,10 +91,11 @@ class Ranking:
         excess_s = total_excess_s(candidates)
         if not excess_s:
             self._begin_anew()
+        self._note_help(candidates, excess_s, at_s)
         waiting = [c for c in candidates if c.wants_cloud and c.query not in self._switched]
         if not waiting:
             return refused
-        waiting += self._taken_back(candidates, waiting, excess_s, at_s)
+        waiting += self._taken_back(candidates, waiting, at_s)
         for candidate in ranked(waiting):
             why_not = self._why_not(candidate, excess_s, at_s)
             if why_not:
@@ -101,27 +103,37 @@ class Ranking:
                 continue
             self._switched[candidate.query] = candidate.latency_s
             self._last_at_s, self._last_excess_s, self._fresh_vm = at_s, excess_s, False
+            self._last_helped = False
         return refused
 
+    def _note_help(self, candidates: Sequence[Candidate], excess_s: float, at_s: float) -> None:
+        """Note whether the last switch has helped. One that has may not be blamed for a load that rises later."""
+        last = self._last_of(candidates)
+        if last is None or at_s - self._last_at_s < self._slot_s + last.tolerance_s - 1e-9:
+            return
+        if not excess_s or excess_s < self._last_excess_s or last.latency_s < self._switched[last.query]:
+            self._last_helped = True
+
+    def _last_of(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        last = next(reversed(self._switched), None)
+        return next((candidate for candidate in candidates if candidate.query == last), None)
+
     def _taken_back(
-        self, candidates: Sequence[Candidate], waiting: Sequence[Candidate], excess_s: float, at_s: float
+        self, candidates: Sequence[Candidate], waiting: Sequence[Candidate], at_s: float
     ) -> list[Candidate]:
         """Take back the last switch if it was in vain; return the query if so."""
-        if self._settled or not self._switched:
+        last = self._last_of(candidates)
+        if last is None or self._settled or self._last_helped:
             return []
-        last = next(reversed(self._switched))
-        found = next(c for c in candidates if c.query == last)
-        waited = at_s - self._last_at_s >= PATIENCE_SLOTS * self._slot_s + found.tolerance_s - 1e-9
-        helped = excess_s < self._last_excess_s or found.latency_s < self._switched[last]
-        if not waited or helped:
+        if at_s - self._last_at_s < PATIENCE_SLOTS * self._slot_s + last.tolerance_s - 1e-9:
             return []
-        del self._switched[last]
-        self._in_vain[last] = None
-        self._last_excess_s = inf
+        del self._switched[last.query]
+        self._in_vain[last.query] = None
+        self._last_excess_s, self._last_helped = inf, True  # nothing more is known of the one before it
         if all(candidate.query in self._in_vain for candidate in waiting):
             self._in_vain.clear()
             self._settled = True
-        return [found]
+        return [last]
 
     def _begin_anew(self) -> None:
         self._in_vain.clear()

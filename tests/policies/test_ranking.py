@@ -106,3 +106,19 @@ def test_nobody_is_switched_who_does_not_want_to() -> None:
     ranking = Ranking(slot_s=1.0)
     assert ranking.update([candidate("a", 9.0, wants=False)], 10.0) == {}
     assert ranking.switched == ()
+
+
+def test_a_switch_that_helped_is_not_blamed_when_the_load_rises_later() -> None:
+    ranking = Ranking(slot_s=1.0)
+    ranking.update([candidate("a", 5.0)], 10.0)
+    ranking.update([candidate("a", 3.0)], 13.0)
+    for at_s in (40.0, 60.0):
+        assert "did not lower" in ranking.update([candidate("a", 9.0), candidate("b", 9.0)], at_s)["b"]
+    assert ranking.switched == ("a",)
+
+
+def test_nothing_is_taken_back_while_all_targets_are_met() -> None:
+    ranking = Ranking(slot_s=1.0)
+    ranking.update([candidate("a", 0.5)], 10.0)
+    assert ranking.update([candidate("a", 0.9), candidate("b", 0.5)], 60.0) == {}
+    assert ranking.switched == ("a", "b")

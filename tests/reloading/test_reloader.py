@@ -9,55 +9,16 @@ from pathlib import Path
 import pytest
 
 from engines.query.code import CodeError
-from gateway.config.models import Config
 from gateway.hosts.connection import QueryRefusedError
-from gateway.reloading.changes import Changes
-from gateway.reloading.reloader import Reloader, ReloadRefusedError
+from gateway.reloading.reloader import ReloadRefusedError
 from gateway.reloading.watching import EVERY_S, watch
 from infra.link.channel import LinkLost
-from tests.reloading.reload_config import BASE, THIRD, config
+from tests.reloading.reload_config import BASE, THIRD
+from tests.reloading.running_gateway import Running
 from tests.support.gateway_doubles import ManualClock
 from tests.support.waiting import until
 
 BAD_RELOADS = 1_000
-
-
-class Running:
-    """A gateway that notes what it is told."""
-
-    def __init__(self, folder: Path, text: str = BASE) -> None:
-        self.config = config(folder, text)
-        self.path = folder / "config.yaml"
-        self.checked: list[tuple[str, ...]] = []
-        self.taken: list[Changes] = []
-        self.not_now = ""
-        self.refusal: Exception | None = None
-        self.reloader = Reloader(self)
-
-    def why_not_now(self) -> str:
-        return self.not_now
-
-    async def check(self, config: Config, names: tuple[str, ...]) -> None:
-        assert set(names) <= set(config.queries)
-        self.checked.append(names)
-        if self.refusal is not None:
-            raise self.refusal
-
-    async def take_in(self, config: Config, changed: Changes) -> None:
-        await asyncio.sleep(0)
-        self.config = config
-        self.taken.append(changed)
-
-    async def refused(self, text: str) -> str:
-        """Reload a file with this text, and return why it is refused."""
-        self.path.write_text(text)
-        before, taken = self.config, len(self.taken)
-        with pytest.raises(ReloadRefusedError) as caught:
-            await self.reloader.reload()
-        assert self.config is before
-        assert len(self.taken) == taken
-        assert self.reloader.refused == str(caught.value)
-        return str(caught.value)
 
 
 async def test_a_changed_file_is_taken_in_and_clears_the_last_refusal(tmp_path: Path) -> None:
