@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.cli import main
