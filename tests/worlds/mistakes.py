@@ -348,8 +348,8 @@ MISTAKES = (
     Mistake(
         "there are more VMs than max_vms",
         STARTS,
-        "if len(self._fleet.live) >= self._max_vms:",
-        "if len(self._fleet.live) > self._max_vms:",
+        "if len(self._fleet.live) >= self.max_vms:",
+        "if len(self._fleet.live) > self.max_vms:",
         check="worlds",
         after=4,
     ),
