@@ -35,29 +35,17 @@ def total_excess_s(candidates: Iterable[Candidate]) -> float:
     return sum([max(0.0, c.latency_s - c.latency_qos_s) for c in candidates])
 
 
-PATIENCE_SLOTS = 10
-"""A switch that has not helped after so many slots and tau is taken back in favour of the next query."""
-
-
 class Ranking:
     """Admits queries to the cloud one after another.
 
     The first may go at once. The next waits until a slot and its tau have passed since the last switch, and goes only
     if the total excess latency fell meanwhile or is zero, a new VM became ready, or a query left the cloud. A query
     that no longer wants the cloud leaves.
-
-    If the last switch does not help, and has not lowered the latency of the query itself, the ranking is examined
-    again: that query goes home, and the next one is tried in its place. Each is tried once; then the first of the
-    ranking stays. That ends when all targets are met or a new VM is ready.
     """
 
     def __init__(self, slot_s: float) -> None:
         self._slot_s = slot_s
-        # The latency of each before it was switched.
-        self._switched: dict[str, float] = {}
-        self._in_vain: dict[str, None] = {}
-        self._settled = False
-        self._last_helped = False
+        self._switched: dict[str, None] = {}
         self._last_at_s = 0.0
         self._last_excess_s = 0.0
         self._fresh_vm = False
@@ -74,12 +62,10 @@ class Ranking:
     def vm_ready(self) -> None:
         """Note that a new VM is ready: the next switch may help even if the last did not."""
         self._fresh_vm = True
-        self._begin_anew()
 
     def forget(self, query: str) -> None:
         """Note that a query is gone."""
         self._switched.pop(query, None)
-        self._in_vain.pop(query, None)
 
     def update(self, candidates: Sequence[Candidate], at_s: float) -> Mapping[str, str]:
         """Switch at most one more query; return the reason for each that wants the cloud and is not switched."""
@@ -88,60 +74,20 @@ class Ranking:
                 del self._switched[candidate.query]
                 self._last_excess_s = inf  # what the last switch did cannot be seen any more
         refused: dict[str, str] = {}
-        excess_s = total_excess_s(candidates)
-        if not excess_s:
-            self._begin_anew()
-        self._note_help(candidates, excess_s, at_s)
         waiting = [c for c in candidates if c.wants_cloud and c.query not in self._switched]
         if not waiting:
             return refused
-        waiting += self._taken_back(candidates, waiting, at_s)
+        excess_s = total_excess_s(candidates)
         for candidate in ranked(waiting):
             why_not = self._why_not(candidate, excess_s, at_s)
             if why_not:
                 refused[candidate.query] = why_not
                 continue
-            self._switched[candidate.query] = candidate.latency_s
+            self._switched[candidate.query] = None
             self._last_at_s, self._last_excess_s, self._fresh_vm = at_s, excess_s, False
-            self._last_helped = False
         return refused
 
-    def _note_help(self, candidates: Sequence[Candidate], excess_s: float, at_s: float) -> None:
-        """Note whether the last switch has helped. One that has may not be blamed for a load that rises later."""
-        last = self._last_of(candidates)
-        if last is None or at_s - self._last_at_s < self._slot_s + last.tolerance_s - 1e-9:
-            return
-        if not excess_s or excess_s < self._last_excess_s or last.latency_s < self._switched[last.query]:
-            self._last_helped = True
-
-    def _last_of(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        last = next(reversed(self._switched), None)
-        return next((candidate for candidate in candidates if candidate.query == last), None)
-
-    def _taken_back(
-        self, candidates: Sequence[Candidate], waiting: Sequence[Candidate], at_s: float
-    ) -> list[Candidate]:
-        """Take back the last switch if it was in vain; return the query if so."""
-        last = self._last_of(candidates)
-        if last is None or self._settled or self._last_helped:
-            return []
-        if at_s - self._last_at_s < PATIENCE_SLOTS * self._slot_s + last.tolerance_s - 1e-9:
-            return []
-        del self._switched[last.query]
-        self._in_vain[last.query] = None
-        self._last_excess_s, self._last_helped = inf, True  # nothing more is known of the one before it
-        if all(candidate.query in self._in_vain for candidate in waiting):
-            self._in_vain.clear()
-            self._settled = True
-        return [last]
-
-    def _begin_anew(self) -> None:
-        self._in_vain.clear()
-        self._settled = False
-
     def _why_not(self, candidate: Candidate, excess_s: float, at_s: float) -> str:
-        if candidate.query in self._in_vain:
-            return "it was switched in vain"
         if not self._switched:
             return ""
         last = next(reversed(self._switched))

@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-
 from policies.switching.ranking import Candidate, Ranking, ranked, total_excess_s
 
 
@@ -31,47 +29,11 @@ def test_a_switch_that_did_not_help_is_not_followed_until_a_new_vm_is_ready() ->
     ranking = Ranking(slot_s=1.0)
     both = [candidate("a", 5.0), candidate("b", 4.0)]
     ranking.update(both, 10.0)
-    for at_s in (12.0, 15.0, 20.0):
+    for at_s in (12.0, 20.0, 30.0):
         assert "did not lower" in ranking.update(both, at_s)["b"]
     ranking.vm_ready()
-    assert ranking.update(both, 20.5) == {}
+    assert ranking.update(both, 31.0) == {}
     assert ranking.switched == ("a", "b")
-
-
-def test_a_switch_in_vain_is_taken_back_for_the_next_query() -> None:
-    ranking = Ranking(slot_s=1.0)
-    ranking.update([candidate("a", 5.0), candidate("b", 4.0)], 10.0)
-    worse = [candidate("a", 7.0), candidate("b", 4.0)]
-    assert "did not lower" in ranking.update(worse, 20.9)["b"]
-    assert ranking.update(worse, 21.0) == {"a": "it was switched in vain"}
-    assert ranking.switched == ("b",)
-    better = [candidate("a", 4.5), candidate("b", 3.0)]
-    for at_s in (23.0, 40.0):
-        assert ranking.update(better, at_s) == {"a": "it was switched in vain"}
-    met = [candidate("a", 0.9), candidate("b", 0.9)]
-    assert ranking.update(met, 41.0) == {}
-    assert ranking.switched == ("b", "a")
-
-
-def test_each_is_tried_once_and_then_the_first_stays() -> None:
-    ranking = Ranking(slot_s=1.0)
-    low = {"a": 5.0, "b": 4.0, "c": 3.0}
-    tried: list[Sequence[str]] = []
-    for at_s in range(200):
-        # Whichever is in the cloud is slower than at home.
-        ranking.update([candidate(name, s + 2 * ranking.is_switched(name)) for name, s in low.items()], float(at_s))
-        if ranking.switched != (tried or [()])[-1]:
-            tried.append(ranking.switched)
-    assert tried == [("a",), ("b",), ("c",), ("a",)]
-
-
-def test_a_switch_that_helps_the_query_itself_stays() -> None:
-    ranking = Ranking(slot_s=1.0)
-    ranking.update([candidate("a", 5.0), candidate("b", 4.0)], 10.0)
-    for at_s in (12.0, 22.0, 60.0):
-        # The load rises meanwhile.
-        assert "did not lower" in ranking.update([candidate("a", 4.9), candidate("b", 9.0)], at_s)["b"]
-    assert ranking.switched == ("a",)
 
 
 def test_a_query_that_wants_no_cloud_leaves_and_may_come_back_alone_at_once() -> None:
@@ -106,19 +68,3 @@ def test_nobody_is_switched_who_does_not_want_to() -> None:
     ranking = Ranking(slot_s=1.0)
     assert ranking.update([candidate("a", 9.0, wants=False)], 10.0) == {}
     assert ranking.switched == ()
-
-
-def test_a_switch_that_helped_is_not_blamed_when_the_load_rises_later() -> None:
-    ranking = Ranking(slot_s=1.0)
-    ranking.update([candidate("a", 5.0)], 10.0)
-    ranking.update([candidate("a", 3.0)], 13.0)
-    for at_s in (40.0, 60.0):
-        assert "did not lower" in ranking.update([candidate("a", 9.0), candidate("b", 9.0)], at_s)["b"]
-    assert ranking.switched == ("a",)
-
-
-def test_nothing_is_taken_back_while_all_targets_are_met() -> None:
-    ranking = Ranking(slot_s=1.0)
-    ranking.update([candidate("a", 0.5)], 10.0)
-    assert ranking.update([candidate("a", 0.9), candidate("b", 0.5)], 60.0) == {}
-    assert ranking.switched == ("a", "b")
