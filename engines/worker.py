@@ -14,6 +14,7 @@ from engines.host import End, Host, HostSettings
 from engines.spark.session import SessionError
 from infra.clock import SystemClock
 from infra.link.keys.trust import TrustError, UserData
+from infra.logformat import formatter_for
 
 _log = logging.getLogger("spillway.worker")
 _CLEAN_UP_S = 90.0
@@ -31,7 +32,9 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     Returns:
         The exit code: 0 after an orderly end, 2 when it cannot start with these settings, 1 otherwise.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter_for(handler.stream))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs every connection, and each loss at length
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway gets Spark's errors anyway
     try:

@@ -35,7 +35,7 @@ from gateway.views.http.answers import decision_answer
 from gateway.views.http.serving import serve_api
 from gateway.views.live.composing import Composer
 from gateway.views.live.history import History
-from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
+from gateway.views.recorder import Recorder, open_groups_texts, tallies_texts
 from gateway.views.runrecord import Boot
 from gateway.views.tracefile import recorded
 from gateway.views.traces.tracing import Tracing
@@ -160,7 +160,8 @@ class Daemon:
         if report is not None:
             self._write_report(report)
         tallies = {name: query.tally for name, query in self._queries.items()}
-        _LOG.info("%s", tallies_text(tallies))
+        for text in tallies_texts(tallies):
+            _LOG.info("%s", text)
         for text in open_groups_texts(tallies) if until_drained else ():
             _LOG.warning("%s", text)
         if self._failure is not None:

@@ -15,7 +15,7 @@ from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sinks.base import FencedError
 from gateway.steering.keeping import kept_on_disk
 from gateway.views.http.serving import ApiError
-from gateway.views.logs import begin_logging, in_a_sentence, kept_log
+from gateway.views.logs import acquaint, begin_logging, in_a_sentence, kept_log
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -42,6 +42,7 @@ def run(
         The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
     """
     begin_logging()
+    acquaint(config)
 
     def run_as_owner() -> int:
         with owned_by(config), kept_log(config.gateway):

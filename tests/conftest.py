@@ -17,6 +17,7 @@ from engines.spark.scratch import remove_own
 from engines.spark.workerpython import quick_python
 from tests.connectors.kafka_broker import Broker
 from tests.faults.figures import FULL, KEPT, MOST, Figures, Scale
+from tests.leaks import leaks
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
@@ -58,6 +59,15 @@ def _group_of(item: pytest.Item) -> str:
     if "state_dir" in fixtures and item.path.parent == _TESTS / "e2e":
         return "e2e"
     return "spark" if "spark" in fixtures else item.path.relative_to(_TESTS).as_posix()
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_is_logged(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No log in a test's folder may have a secret."""
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is not None:
+        assert leaks(folder) == []
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from gateway.query.identity import read_identity
 from gateway.query.opening import TABLES, definition_of
 from gateway.reloading.changes import Changes, changes
 from gateway.views.check.checkstate import look_at_state
+from gateway.views.logs import acquaint
 from infra.link.channel import LinkLost
 from infra.statefiles import StateError
 from infra.threads import run_to_end
@@ -94,6 +95,7 @@ class Reloader:
     async def _reload(self) -> str:
         old = self.gateway.config
         new = await run_to_end(lambda: _loaded(old))
+        acquaint(new)
         changed = changes(old, new, await run_to_end(lambda: _with_new_code(new)))
         if changed.restart:
             keys = ", ".join(changed.restart)

@@ -1,7 +1,8 @@
-"""Reads the log's files: the records about one query, the last ones, and those that follow."""
+"""Reads the log's files: the records about one query, the last ones, and those that follow, as text."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import deque
@@ -12,7 +13,8 @@ from typing import Final
 
 from gateway.views.logs import OLDER_FILES
 
-_BEGINS: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ ")
+_BEGINS: Final = re.compile(r"\{|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ ")
+"""A record, or one of the text that earlier versions wrote."""
 _UNFINISHED_BYTES_MOST: Final = 1 << 20
 
 
@@ -38,8 +40,21 @@ def last_records(path: Path, wanted: re.Pattern[str], most: int) -> list[str]:
         if number and not file.exists():
             continue
         with file.open(encoding="utf-8", errors="replace") as lines:
-            found.extend(each for each in _records(lines) if wanted.search(each))
+            records = (f"{as_text(each)}\n" for each in _records(lines))
+            found.extend(each for each in records if wanted.search(each))
     return list(found)
+
+
+def as_text(record: str) -> str:
+    """Return a record as text: time, level, message and traceback; one of an earlier version is text already."""
+    try:
+        # Not msgspec, which refuses half of a surrogate pair.
+        said = json.loads(record)
+        head = f"{said['time']} {said['level'].upper()} {said['message']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return record.rstrip("\n")
+    text = f"{head}\n{said['exception']}" if "exception" in said else head
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _records(lines: Iterator[str]) -> Iterator[str]:
@@ -73,7 +88,7 @@ class LogFollower:
             self._file.seek(0, os.SEEK_END)
 
     def next(self) -> list[str]:
-        """Return the new lines of records that match.
+        """Return the new lines of records that match, as text.
 
         Raises:
             OSError: the file cannot be read.
@@ -84,11 +99,11 @@ class LogFollower:
             self.close()
             self._file = self._path.open("rb")
             lines += self._read()
-        return [line for line in lines if self._is_wanted(line)]
+        return [as_text(line) for line in lines if self._is_wanted(line)]
 
     def _is_wanted(self, line: str) -> bool:
         if _BEGINS.match(line):
-            self._shown = self._wanted.search(line) is not None
+            self._shown = self._wanted.search(as_text(line)) is not None
         return self._shown
 
     def _is_rotated(self) -> bool:

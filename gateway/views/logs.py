@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
+from pydantic import BaseModel, SecretStr
+
+from gateway.config.models import Config
 from gateway.config.sites import GatewayConfig
+from infra.logformat import formatter_for, hide, know_queries
 
 # They log each try, several a second while a broker is down; we log ourselves what that means for a query.
 _TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "aiomqtt", "paho")
@@ -38,7 +42,6 @@ class Seldom(logging.Filter):
         return True
 
 
-FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 OLDER_FILES: Final = 3
 """So many files of the log are kept besides the newest; their names end in .1 to .3."""
 
@@ -46,8 +49,29 @@ OLDER_FILES: Final = 3
 def begin_logging() -> None:
     """Log to stderr: our own messages from INFO on, and the libraries' warnings, repeated ones seldom."""
     handler = logging.StreamHandler()
+    handler.setFormatter(formatter_for(handler.stream))
     handler.addFilter(_filter())
-    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def acquaint(config: Config) -> None:
+    """Let the log know a config: its queries, which become fields of records, and its secrets, which it hides."""
+    know_queries(config.queries)
+    hide(_secrets(config))
+
+
+def _secrets(value: object) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, BaseModel):
+        for field in type(value).model_fields:
+            yield from _secrets(getattr(value, field))
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _secrets(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _secrets(each)
 
 
 @contextmanager
@@ -65,7 +89,7 @@ def kept_log(config: GatewayConfig) -> Iterator[None]:
     handler = RotatingFileHandler(
         path, maxBytes=config.log.rotate_bytes, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
     )
-    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setFormatter(formatter_for(None))
     handler.addFilter(_filter())
     root = logging.getLogger()
     root.addHandler(handler)

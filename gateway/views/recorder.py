@@ -125,15 +125,20 @@ def _spread(histogram: Histogram) -> Spread:
     )
 
 
-def tallies_text(tallies: Mapping[str, Tally]) -> str:
+def tallies_texts(tallies: Mapping[str, Tally]) -> list[str]:
     """Return a line for each query: events by lane, results, latency."""
-    return "\n".join(
-        f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.shed} shed, {tally.results} results, "
-        f"{tally.dead_letters} dead letters, {tally.too_late} too late, mean latency {tally.latency.mean_s:.2f} s, "
-        f"delivered after {tally.delivery.mean_s:.2f} s, "
-        f"{tally.sent_bytes} of {tally.raw_bytes} bytes sent"
+    return [
+        f"query {name}: {_by_lane(tally)}, {tally.results:,} results, mean latency {tally.latency.mean_s:.2f} s, "
+        f"delivered after {tally.delivery.mean_s:.2f} s, {tally.sent_bytes:,} of {tally.raw_bytes:,} bytes sent; "
+        f"{tally.shed:,} shed, {tally.dead_letters:,} dead letters, {tally.too_late:,} too late"
         for name, tally in tallies.items()
-    )
+    ]
+
+
+def _by_lane(tally: Tally) -> str:
+    """Return how many events each lane has answered, such as ``10 events (home 7, vm-1 3)``."""
+    lanes = ", ".join(f"{lane} {events:,}" for lane, events in sorted(tally.events_by_lane.items()))
+    return f"{sum(tally.events_by_lane.values()):,} events" + (f" ({lanes})" if lanes else "")
 
 
 def open_groups_texts(tallies: Mapping[str, Tally]) -> list[str]:

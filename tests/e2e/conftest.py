@@ -11,6 +11,7 @@ import pytest
 from engines.email.mailbox import Mail, read_mail
 from gateway.demo.load import distinct_mails
 from tests.e2e.harness import end_hosts, kill_gateways, mail_fixture
+from tests.leaks import leaks
 
 SHARED_MAIL = Path(__file__).parents[3] / "shared" / "data" / "enron" / "2000-09.mbox.gz"
 
@@ -21,6 +22,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("state")
     yield folder
     end_hosts(folder)
+    assert leaks(folder) == []
 
 
 @pytest.fixture(autouse=True)

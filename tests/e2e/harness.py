@@ -24,6 +24,7 @@ from engines.email.oracle import answer, windows
 from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
 from gateway.config.configstate import CLAIM_NAME
 from gateway.sinks.parts.filesink import PartName
+from gateway.views.logfile import as_text
 
 DEADLINE_S = 240.0
 METRICS_RUN_EVENTS = 40
@@ -167,8 +168,8 @@ class Gateway:
             self.process.wait()
 
     def tail(self) -> str:
-        """Return the end of the log."""
-        return self.log.read_text()[-6000:]
+        """Return the end of the log, as text."""
+        return "\n".join(map(as_text, self.log.read_text().splitlines()))[-6000:]
 
     def peak_bytes(self) -> int:
         """Return the peak memory of the process up to now; 0 once it has ended."""

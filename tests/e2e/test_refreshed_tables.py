@@ -75,7 +75,9 @@ def test_each_version_is_used_once_it_is_there_and_a_bad_one_never(tmp_path: Pat
     until(lambda: len(gateway.rows("priced")) > there + 300, "and answers some")
     gateway.kill(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.tail()
-    assert re.search(r"priced: \{'home': \d+, 'vm-1': \d+} events by lane", gateway.log.read_text()), gateway.tail()
+    assert re.search(r"query priced: [\d,]+ events \(home [\d,]+, vm-1 [\d,]+\)", gateway.log.read_text()), (
+        gateway.tail()
+    )
     rows = gateway.rows("priced")
     assert [row["id"] for row in rows] == list(range(len(rows)))
     assert tuple(version for version, _ in groupby(row["price"] for row in rows)) == VERSIONS

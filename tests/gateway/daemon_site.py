@@ -240,7 +240,7 @@ class Site:
 def no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = SimpleNamespace(slot=lambda *_: None, note=lambda *_: None)
     monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
-    monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
+    monkeypatch.setattr(daemon_module, "tallies_texts", lambda _: [])
 
 
 @pytest.fixture

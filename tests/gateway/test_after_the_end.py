@@ -14,6 +14,7 @@ from gateway import start
 from gateway.cli import main
 from gateway.steering.keeping import kept_on_disk
 from gateway.views.lastseen import LAST_SEEN, read_last_seen
+from gateway.views.logfile import as_text
 from tests.connectors.ports import free_port
 from tests.gateway.daemon_site import Site, configured, no_texts
 from tests.support.waiting import until
@@ -103,7 +104,7 @@ def test_why_a_gateway_ended_is_in_its_log(tmp_path: Path) -> None:
         config = configured(tmp_path, port=taken.getsockname()[1])
         assert start.run(config, until_drained=False, report=None) == 2
     (line,) = config.gateway.log_file.read_text().splitlines()
-    assert f" ERROR gateway.api.listen: cannot listen on 127.0.0.1:{config.gateway.api.port}" in line
+    assert f" ERROR gateway.api.listen: cannot listen on 127.0.0.1:{config.gateway.api.port}" in as_text(line)
     assert not (tmp_path / "state" / LAST_SEEN).exists()
 
 

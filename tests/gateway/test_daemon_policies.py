@@ -54,7 +54,7 @@ async def running(
     """Run a daemon with doubles under a policy; drain it at the end."""
     recorder = type("Recorder", (), dict.fromkeys(("slot", "note"), lambda *_: None))
     monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
-    monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
+    monkeypatch.setattr(daemon_module, "tallies_texts", lambda _: [])
     written = policy.replace("{", "{{").replace("}", "}}")
     monkeypatch.setattr(parts, "CONFIG", f"{parts.CONFIG}    policy: {written}\n")
     cloud = MemoryCloud()

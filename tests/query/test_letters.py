@@ -10,7 +10,7 @@ import pytest
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.statistics import Tally
-from gateway.views.recorder import tallies_text
+from gateway.views.recorder import tallies_texts
 from tests.support.gateway_doubles import ManualClock
 
 
@@ -35,4 +35,4 @@ def test_letters_are_logged_at_most_once_a_minute_with_count_place_and_first_rea
         f"query q: 9 more dead letters in {path}; the first reason: row 1 is bad",
     ]
     assert tally.dead_letters == 11
-    assert "11 dead letters" in tallies_text({"q": tally})
+    assert "11 dead letters" in tallies_texts({"q": tally})[0]

@@ -50,8 +50,8 @@ def test_the_log_is_kept_in_files_of_a_limited_size(tmp_path: Path, monkeypatch:
     assert [path.name for path in files] == ["gateway.log", *(f"gateway.log.{n}" for n in (1, 2, 3))]
     assert all(path.stat().st_size <= 10_000 for path in files)
     records = last_records(config.log_file, about("words"), 1000)
-    assert 300 < len(records) < 1000
-    assert records[-1].endswith("number 999 of a thousand, \\udcff\n")
+    assert 150 < len(records) < 1000
+    assert records[-1].endswith("WARNING query words: number 999 of a thousand, \\udcff\n")
     numbers = [int(record.split("number ")[1].split()[0]) for record in records]
     assert numbers == list(range(1000 - len(records), 1000))
 

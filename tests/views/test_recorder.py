@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.query.flow.statistics import Tally
-from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
+from gateway.views.recorder import Recorder, open_groups_texts, tallies_texts
 from gateway.views.runrecord import TimelineMark, read_record
 from policies.signals import HOME, Cause, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
@@ -25,8 +25,8 @@ def test_totals_are_weighted_by_events() -> None:
     assert (tally.results, tally.late_results) == (37, 7)
     assert tally.take_slot() == (400, pytest.approx(1.25))
     assert tally.take_slot() == (0, None)
-    assert "37 results" in tallies_text({"q": tally})
-    assert "250 of 1000 bytes" in tallies_text({"q": tally})
+    assert "37 results" in tallies_texts({"q": tally})[0]
+    assert "250 of 1,000 bytes" in tallies_texts({"q": tally})[0]
 
 
 def test_a_micro_batch_that_runs_again_is_not_counted_again() -> None:
@@ -47,7 +47,7 @@ def test_what_waits_for_a_watermark_is_said() -> None:
     none.state(0, 9, 0, 0)
     (said,) = open_groups_texts({"q": some, "closed": none, "stateless": unknown})
     assert said.startswith("query q: 5 groups are still open in its state. Append mode delivers a group once")
-    assert "3 too late" in tallies_text({"q": some})
+    assert "3 too late" in tallies_texts({"q": some})[0]
 
 
 def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from gateway.views.logfile import as_text
 from infra.wan import Wan
 from tests.e2e.harness import rows_in
 from tests.wan.wan_site import DEADLINE_S, ended
@@ -32,7 +33,7 @@ EAGER = {
     "keep_vm_bytes": "0B",
     "tolerance": "0s",
 }
-TALLIES = re.compile(r"q: (\{.*?\}) events by lane")
+TALLIES = re.compile(r"query q: [\d,]+ events \((.*?)\)")
 
 
 @dataclass
@@ -58,7 +59,7 @@ class FarGateway:
         async with asyncio.timeout(LINKED_S + DEADLINE_S):
             while not self.process.stdout.at_eof():
                 line = await self.process.stdout.readline()
-                self.said.append((time.monotonic(), line.decode().rstrip()))
+                self.said.append((time.monotonic(), as_text(line.decode())))
             assert await self.process.wait() == 0, self.tail()
 
     async def _read(self) -> None:
@@ -66,7 +67,7 @@ class FarGateway:
         async with asyncio.timeout(LINKED_S):
             line = await self.process.stdout.readline()
         assert line, f"the gateway ended:\n{self.tail()}"
-        self.said.append((time.monotonic(), line.decode().rstrip()))
+        self.said.append((time.monotonic(), as_text(line.decode())))
 
     def tail(self) -> str:
         return "\n".join(line for _, line in self.said[-40:])
@@ -75,8 +76,7 @@ class FarGateway:
     def events_by_lane(self) -> dict[str, int]:
         """The gateway's own counts, which it prints at its end."""
         (found,) = [match[1] for _, line in self.said if (match := TALLIES.search(line))]
-        counts: dict[str, int] = json.loads(found.replace("'", '"'))
-        return counts
+        return {lane: int(count.replace(",", "")) for lane, count in re.findall(r"(\S+) ([\d,]+)(?:, |$)", found)}
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from infra.logformat import hide
 from infra.statefiles import make_folder
 
 TOKEN_NAME: Final = "api-token"  # noqa: S105 -- the name of the file
@@ -62,9 +63,11 @@ def open_token(path: Path) -> ApiToken:
     try:
         make_folder(path.parent)
         _create(path)
-        return ApiToken(read_token(path))
+        token = read_token(path)
     except OSError as error:
         raise TokenError(f"{path}: {error.strerror or error}; check that this user may read and write there") from error
+    hide([token])
+    return ApiToken(token)
 
 
 def _create(path: Path) -> None:
