@@ -134,7 +134,7 @@ class Daemon:
             loop.add_signal_handler(number, self._on_stop_signal)
         loop.add_signal_handler(signal.SIGHUP, self._reloads.now)
         async with (
-            serve_api(served(self.parts, self._history), self._config.gateway.api),
+            serve_api(served(self.parts, self._history), self._config.gateway.api) as url,
             recorded(record, self._queries, self._clock),
             self._tracing.sending(),
         ):
@@ -144,7 +144,7 @@ class Daemon:
                     return 0
                 self.phase = "running"
                 self._composer.begin(self._clock.now())
-                _LOG.info("ready: the live page and the API are at %s/", self._config.gateway.api.url)
+                _LOG.info("ready: the live page and the API are at %s/", url)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
                 if self._config.gateway.watch and (file := self._config.file) is not None:
                     self._reloads.watch(file)

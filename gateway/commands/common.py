@@ -45,8 +45,18 @@ def with_query(path: Path, query: str) -> Config:
     return config
 
 
+def why_another(config: Config, status: Mapping[str, Any]) -> str:
+    """Return why the gateway with this status is not the config's; empty if it is."""
+    there, ours = status["state_dir"], str(config.gateway.state_dir)
+    if there == ours:
+        return ""
+    return f"the gateway at {config.gateway.api.listen} is another one: its state_dir is {there}, not {ours}"
+
+
 def asked(config: Config, path: str, within_s: float = ANSWER_WITHIN_S, order: Mapping[str, Any] | None = None) -> Any:
     """Return what the running gateway of a config answers, decoded; exit if it refuses, or does not answer.
+
+    An action is not asked of a gateway with another state_dir: both may have the same token.
 
     Args:
         config: the gateway's.
@@ -57,6 +67,8 @@ def asked(config: Config, path: str, within_s: float = ANSWER_WITHIN_S, order: M
     from gateway.views.http.asking import AskError, ask
 
     try:
+        if order is not None and (another := why_another(config, ask(config, f"{V1}/status", ANSWER_WITHIN_S))):
+            fail(another, FAILED)
         return ask(config, path, within_s, order)
     except AskError as error:
         fail(_text_of(str(error)), FAILED)

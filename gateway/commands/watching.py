@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from gateway.commands.common import ANSWER_WITHIN_S, FAILED, V1, ConfigPath, fail, loaded
+from gateway.commands.common import ANSWER_WITHIN_S, FAILED, V1, ConfigPath, fail, loaded, why_another
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,10 +126,8 @@ def _looked_at(config: Config, decisions: int = 0) -> dict[str, Any]:
     from gateway.views.http.asking import AskError, ask
 
     answers = {name: ask(config, f"{V1}/{name}", ANSWER_WITHIN_S) for name in ("status", "queries", "vms", "costs")}
-    there, ours = answers["status"]["state_dir"], str(config.gateway.state_dir)
-    if there != ours:
-        listen = config.gateway.api.listen
-        raise AskError(f"the gateway at {listen} is another one: its state_dir is {there}, not {ours}")
+    if another := why_another(config, answers["status"]):
+        raise AskError(another)
     if decisions:
         answers["decisions"] = ask(config, f"{V1}/decisions?limit={decisions}", ANSWER_WITHIN_S)
     return answers

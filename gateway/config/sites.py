@@ -81,7 +81,11 @@ class ApiConfig(Section):
     @property
     def url(self) -> str:
         """Return where the API is, without a slash at the end."""
-        return f"{'http' if self.tls is None else 'https'}://{self.listen}"
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
+        """Return the URL with another port: port 0 stands for any that is free."""
+        return f"{'http' if self.tls is None else 'https'}://{self.listen.rpartition(':')[0]}:{port}"
 
     @property
     def host(self) -> str:

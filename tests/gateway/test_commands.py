@@ -79,10 +79,13 @@ async def test_what_is_refused_says_why(terminal: Terminal, words: tuple[str, ..
     assert (result.exit_code, says in result.output) == (code, True), result.output
 
 
-async def test_another_gateway_at_the_same_address_is_not_shown(terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("status",), ("pin", "words", "home"), ("reload",), ("drain",)])
+async def test_another_gateway_at_the_same_address_is_neither_shown_nor_steered(
+    terminal: Terminal, tmp_path: Path, words: tuple[str, ...]
+) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(terminal.config.read_text().replace("state_dir: state", "state_dir: elsewhere"))
-    result = await terminal.said("status", config=other)
+    result = await terminal.said(*words, config=other)
     assert result.exit_code == 1
     assert f"is another one: its state_dir is {tmp_path / 'state'}, not {tmp_path / 'elsewhere'}" in result.output
 

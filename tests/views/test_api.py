@@ -20,7 +20,7 @@ from gateway.views.live.history import History
 from infra.clock import SystemClock
 from tests.connectors.ports import free_port
 
-Serve = Callable[["Answers"], AbstractAsyncContextManager[None]]
+Serve = Callable[["Answers"], AbstractAsyncContextManager[str]]
 
 
 class Answers:
@@ -63,7 +63,7 @@ def api() -> ApiConfig:
 
 @pytest.fixture
 def serve(tmp_path: Path, api: ApiConfig) -> Serve:
-    def served(gateway: Answers) -> AbstractAsyncContextManager[None]:
+    def served(gateway: Answers) -> AbstractAsyncContextManager[str]:
         history = History(tmp_path / "history", 1.7e9)
         parts = ServedGateway(
             answers=gateway,
@@ -91,7 +91,8 @@ async def asked(api: ApiConfig, path: str) -> tuple[int, str]:
 
 async def test_status_and_ready_in_each_phase(api: ApiConfig, serve: Serve) -> None:
     gateway = Answers()
-    async with serve(gateway):
+    async with serve(gateway) as url:
+        assert url == f"http://{api.listen}"
         for phase, code in (("starting", 503), ("running", 200), ("stopping", 503)):
             gateway.phase = phase
             assert await asked(api, "/ready") == (code, phase)

@@ -94,8 +94,8 @@ class ServedGateway(NamedTuple):
 
 
 @asynccontextmanager
-async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[None]:
-    """Serve the live page and the API while the block lasts.
+async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[str]:
+    """Serve the live page and the API while the block lasts; yield the URL, which has the port even if 0 is configured.
 
     The older paths: ``/status``, ``/why`` (JSON) and ``/ready`` (200 if ready, else 503 and why; ``?query=NAME`` for
     one query alone), ``POST /queries/<name>/replay-dead-letters`` and ``POST /certificates/rotate``. Every POST needs
@@ -127,7 +127,7 @@ async def serve_api(served: ServedGateway, config: ApiConfig) -> AsyncIterator[N
                 f"gateway.api.listen: cannot listen on {config.listen} ({error.strerror or error}): "
                 "end what uses it, or choose another port"
             ) from error
-        yield
+        yield config.url_at(runner.addresses[0][1])
     finally:
         streams.end()
         await runner.cleanup()
