@@ -43,7 +43,8 @@ def init(
         str | None,
         typer.Option(
             metavar="PATH|URL",
-            help="A file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, or http://127.0.0.1:PORT/PATH.",
+            help="A file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, s3://BUCKET/PREFIX, or "
+            "http://127.0.0.1:PORT/PATH.",
         ),
     ] = None,
     sample: Annotated[

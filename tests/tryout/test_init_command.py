@@ -106,6 +106,8 @@ def test_without_answers_nothing_is_written(folder: Path) -> None:
     [
         ("kafka://b:9092/in", {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}, "in"),
         ("mqtt://b/plant/+/power", {"type": "mqtt", "host": "b", "topics": ["plant/+/power"]}, "power"),
+        ("s3://orders/by/day/", {"type": "s3", "bucket": "orders", "prefix": "by/day"}, "day"),
+        ("s3://orders", {"type": "s3", "bucket": "orders"}, "orders"),
         ("mqtt://b:1884/plant/#", {"type": "mqtt", "host": "b", "port": 1884, "topics": ["plant/#"]}, "first"),
         ("http://127.0.0.1:80/a/b", {"type": "http", "listen": "127.0.0.1:80", "path": "/a/b"}, "b"),
         ("http://127.0.0.1:80", {"type": "http", "listen": "127.0.0.1:80", "path": "/events"}, "events"),
@@ -116,7 +118,7 @@ def test_sources_are_written_as_urls(tmp_path: Path, text: str, section: dict[st
     assert query_name(section) == name
 
 
-@pytest.mark.parametrize("text", ["kafka://b:9092", "mqtt://b/", "mqtt://b:x/t", "ftp://x/y", "gone.csv"])
+@pytest.mark.parametrize("text", ["kafka://b:9092", "mqtt://b/", "mqtt://b:x/t", "s3:///key", "ftp://x/y", "gone.csv"])
 def test_other_sources_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(AnswerError):
         source_section(text, tmp_path)

@@ -14,7 +14,7 @@ from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import INPUT_SUFFIXES
 from gateway.config.words.units import duration_s
 
-SOURCES: Final = "a file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, or http://127.0.0.1:PORT/PATH"
+SOURCES: Final = "a file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, s3://BUCKET/PREFIX, or http://127.0.0.1:PORT/PATH"
 _NAME_CHARACTERS_MOST: Final = 64
 _PLAIN: Final = re.compile(r"[A-Za-z./][A-Za-z0-9_./-]*|\d+(\.\d+)?(ms|s|m|h)")
 _NOT_TEXT: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n", ".inf", ".nan")
@@ -123,6 +123,10 @@ def source_section(text: str, folder: Path) -> dict[str, Any]:
             if port and not port.isdecimal():
                 raise AnswerError(f"{text}: {port} is no port; write mqtt://HOST:1883/TOPIC")
             return {"type": "mqtt", "host": name, **({"port": int(port)} if port else {}), "topics": [place]}
+        case "s3" if not host:
+            raise AnswerError(f"{text} names no bucket; write s3://BUCKET/PREFIX")
+        case "s3":
+            return {"type": "s3", "bucket": host, **({"prefix": place.rstrip("/")} if place.rstrip("/") else {})}
         case "http":
             return {"type": "http", "listen": host, "path": f"/{place or 'events'}"}
         case _:
@@ -147,7 +151,8 @@ def path_from(folder: Path, path: Path) -> str:
 
 def query_name(source: Mapping[str, Any]) -> str:
     """Return a name for a query over a source."""
-    place = str(source.get("path") or source["topics"][0]).rstrip("/").rpartition("/")[2]
+    whole = source.get("path") or source.get("prefix") or source.get("bucket") or source["topics"][0]
+    place = str(whole).rstrip("/").rpartition("/")[2]
     stem = place.partition(".")[0] if source["type"] == "file" else place
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:_NAME_CHARACTERS_MOST] or "first"
 
