@@ -15,7 +15,7 @@ _MEMORY = 0.8
 """The weight of a slot's events one slot later: about five slots count."""
 
 _TERMS = BalanceTerms(theta=15.0, pick="heavy", moved_most=1.0)
-"""DLB-H. A query has few parts, and all that move do so in one pause: any number of them may."""
+"""DLB-H. A query has few parts, and each moves while all others go on: any number of them may."""
 
 STAY_S = 20.0
 """The default: each move holds the query's events."""
