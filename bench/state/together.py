@@ -28,7 +28,7 @@ from engines.snb.generator import generate_events
 from gateway.views.runrecord import read_record
 from state import waiting
 from state.workloads import is_equal, posts, took_s
-from tests.e2e.harness import Gateway, end_hosts, expected_rows, write_mail
+from tests.e2e.harness import Gateway, counts_by_lane, end_hosts, expected_rows, write_mail
 
 MAILS, POSTS = 5_000, 5_000
 # Seconds of usual load and of spikes, in turn.
@@ -45,7 +45,7 @@ CLOUD = {
     "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
     "emulate_link": {"delay": "35ms", "rate": "50Mbit/s"},
 }
-MEANS = re.compile(r"^(?:.* INFO )?(mail|posts)-\S+: (\{.*?\}) events by lane.* mean latency ([\d.]+) s", re.MULTILINE)
+MEANS = re.compile(r"query (mail|posts)-\S+: [\d,]+ events \((.*?)\), [\d,]+ results, mean latency ([\d.]+) s")
 MODES: Mapping[str, Mapping[str, Any]] = {"private only": {"max_vms": 0}, "with a VM": CLOUD}
 
 
@@ -147,8 +147,7 @@ class Together:
 def _said(gateway: Gateway) -> dict[str, tuple[dict[str, int], float]]:
     """Return how many events of each query each lane answered, and their mean latency (s), by the log."""
     found = {
-        query: (msgspec.json.decode(lanes.replace("'", '"'), type=dict[str, int]), float(mean_s))
-        for query, lanes, mean_s in MEANS.findall(gateway.log.read_text())
+        query: (counts_by_lane(lanes), float(mean_s)) for query, lanes, mean_s in MEANS.findall(gateway.log.read_text())
     }
     assert set(found) == {"mail", "posts"}, gateway.tail()
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -200,6 +201,11 @@ class Gateway:
         """Return the process of the private engine host."""
         (record,) = (self.state_dir / "home").glob("vm-*.json")
         return int(json.loads(record.read_text())["pid"])
+
+
+def counts_by_lane(said: str) -> dict[str, int]:
+    """Return the counts of a text such as ``home 1,200, vm-1 30``."""
+    return {lane: int(count.replace(",", "")) for lane, count in re.findall(r"(\S+) ([\d,]*\d)", said)}
 
 
 def parts_in(sink: Path) -> list[PartName]:

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from gateway.views.logfile import as_text
 from infra.wan import Wan
-from tests.e2e.harness import rows_in
+from tests.e2e.harness import counts_by_lane, rows_in
 from tests.wan.wan_site import DEADLINE_S, ended
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ class FarGateway:
     def events_by_lane(self) -> dict[str, int]:
         """The gateway's own counts, which it prints at its end."""
         (found,) = [match[1] for _, line in self.said if (match := TALLIES.search(line))]
-        return {lane: int(count.replace(",", "")) for lane, count in re.findall(r"(\S+) ([\d,]+)(?:, |$)", found)}
+        return counts_by_lane(found)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

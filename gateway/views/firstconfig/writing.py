@@ -14,7 +14,9 @@ from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import INPUT_SUFFIXES
 from gateway.config.words.units import duration_s
 
-SOURCES: Final = "a file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, s3://BUCKET/PREFIX, or http://127.0.0.1:PORT/PATH"
+SOURCES: Final = (
+    "a file, a folder, kafka://HOST:PORT/TOPIC, mqtt://HOST/TOPIC, s3://BUCKET/PREFIX, or http://127.0.0.1:PORT/PATH"
+)
 _NAME_CHARACTERS_MOST: Final = 64
 _PLAIN: Final = re.compile(r"[A-Za-z./][A-Za-z0-9_./-]*|\d+(\.\d+)?(ms|s|m|h)")
 _NOT_TEXT: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n", ".inf", ".nan")
