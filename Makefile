@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs package check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -68,6 +68,9 @@ reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at 
 
 reproduce-planning: setup ## measure forecasts and planning, write the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
+
+reproduce-patterns: setup ## measure the splitter of selections, write the table of docs/results/patterns.md
+	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_patterns.py
 
 reproduce-state: setup java ## divide keys among lanes, run real queries with state against oracles, write the tables of docs/results/state.md; DATA=FOLDER has real data
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_state.py $(if $(DATA),--data "$(DATA)")

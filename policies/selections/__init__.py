@@ -1,0 +1,1 @@
+"""Selections: the events that one window or pattern of an operator needs (Mayer et al., section IV)."""

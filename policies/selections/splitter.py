@@ -1,0 +1,126 @@
+"""The splitter of an operator over selections: finds where each begins and ends, a whole run at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from policies.arrays import BoolArray
+from policies.selections.closing import Closing
+from policies.selections.opening import Opening
+from policies.selections.streamtime import Int64Array, stream_times
+
+
+class Closed(NamedTuple):
+    """The selections that a run has closed, in the order in which they were opened, which is also that of closing.
+
+    Attributes:
+        selection: their numbers, counted from 0 in the order of opening, shape (closed,).
+        first: the number of each one's first event, shape (closed,).
+        end: the number after its last event, shape (closed,).
+        bounded: whether only the bound on its events ended it, shape (closed,): a case for the dead letters.
+    """
+
+    selection: Int64Array
+    first: Int64Array
+    end: Int64Array
+    bounded: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The selections that are open, oldest first; each array has the shape (open,).
+
+    Attributes:
+        selection: their numbers.
+        first: the number of the opening event.
+        opened_ms: the stream's time at it.
+    """
+
+    selection: Int64Array
+    first: Int64Array
+    opened_ms: Int64Array
+
+
+class TooManyOpenError(ValueError):
+    """A run would leave more selections open than allowed; the splitter is as it was before."""
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+class SelectionSplitter:
+    """Evaluates P_s and P_c. Its state is one row for each open selection, so memory is linear in these.
+
+    A selection is a range of events, since all events between its first and its last are part of it (section IV-B).
+
+    Args:
+        opening: P_s.
+        closing: P_c.
+        most_open: at most so many selections may be open after a run.
+
+    Attributes:
+        open: the open selections.
+        next_event: the number of the next event.
+        next_selection: the number of the next selection.
+    """
+
+    def __init__(self, opening: Opening, closing: Closing, most_open: int = 1_000_000) -> None:
+        self._opening = opening
+        self._closing = closing
+        self._most_open = most_open
+        self._before_ms: int | None = None
+        self.open = Open(_NONE, _NONE, _NONE)
+        self.next_event = 0
+        self.next_selection = 0
+
+    @property
+    def needed_from(self) -> int:
+        """The number of the first event that an open selection has; the next event's if none is open."""
+        return int(self.open.first[0]) if len(self.open.first) else self.next_event
+
+    def split(self, times_ms: Int64Array, matches: BoolArray | None = None, ends: BoolArray | None = None) -> Closed:
+        """Return the selections that a run closes.
+
+        Args:
+            times_ms: of the run's events in order of seq, shape (events,).
+            matches: which events meet the opening condition, shape (events,); None if there is none.
+            ends: which events meet the closing condition, shape (events,); None if there is none.
+
+        Raises:
+            TooManyOpenError: too many selections would be open afterwards.
+        """
+        now_ms = stream_times(times_ms, self._before_ms)
+        rows = np.flatnonzero(self._opening.opens(now_ms, self._before_ms, self.next_event, matches))
+        selection = np.concatenate((self.open.selection, self.next_selection + np.arange(len(rows))))
+        first = np.concatenate((self.open.first, self.next_event + rows))
+        opened_ms = np.concatenate((self.open.opened_ms, now_ms[rows]))
+        found = self._closing.closes(first - self.next_event, opened_ms, now_ms, ends)
+        # None closes before one that was opened earlier: each part of P_c closes in the order of opening.
+        closed = int(np.searchsorted(found.at, len(now_ms)))
+        left = Open(selection[closed:], first[closed:], opened_ms[closed:])
+        if len(left.first) > self._most_open:
+            raise TooManyOpenError(
+                f"{len(left.first):,} selections would be open after event {self.next_event + len(now_ms) - 1}, and "
+                f"{self._most_open:,} may be: close them sooner, or open fewer"
+            )
+        ends_before = self.next_event + found.end[:closed]
+        self.open = left
+        self.next_event += len(now_ms)
+        self.next_selection += len(rows)
+        if len(now_ms):
+            self._before_ms = int(now_ms[-1])
+        return Closed(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
+
+
+def needed(closed: Closed, first: int, count: int) -> BoolArray:
+    """Return which of ``count`` events from number ``first`` on belong to any of these selections, shape (count,).
+
+    Events that a run of a lane has are sent once, however many of its selections have them.
+    """
+    changes = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(changes, np.clip(closed.first - first, 0, count), 1)
+    np.add.at(changes, np.clip(closed.end - first, 0, count), -1)
+    return np.asarray(np.cumsum(changes[:-1]) > 0, dtype=np.bool_)
