@@ -1,7 +1,7 @@
 """Writes the table of docs/results/patterns.md: how fast the splitter of selections is, by their overlap (Figure 8f).
 
-As in the paper, the operator is a tuple window of 10,000 events, and more or fewer of these windows overlap. Each run is
-split, and the events that the selections closed by it need are found.
+As in the paper, the operator is a tuple window of 10,000 events, and more or fewer of these windows overlap. Each run
+is split, and the events that the selections closed by it need are found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from planning.document import put, table
 
-from policies.selections.closing import Closing
+from policies.selections.closing import ClosingRule
 from policies.selections.opening import EachCount
 from policies.selections.splitter import SelectionSplitter, needed
 
@@ -41,7 +41,7 @@ def _cells(overlap: int) -> tuple[str, str]:
 
 def _split_s(overlap: int) -> float:
     """Return how long it takes to split all events."""
-    splitter = SelectionSplitter(EachCount(WINDOW // overlap), Closing(events=WINDOW))
+    splitter = SelectionSplitter(EachCount(WINDOW // overlap), ClosingRule(events=WINDOW))
     times_ms = np.arange(RUN, dtype=np.int64)
     closed = 0
     begun_s = time.perf_counter()

@@ -14,7 +14,7 @@ from engines.host import End, Host, HostSettings
 from engines.spark.session import SessionError
 from infra.clock import SystemClock
 from infra.link.keys.trust import TrustError, UserData
-from infra.logformat import formatter_for
+from infra.service.logformat import formatter_for
 
 _log = logging.getLogger("spillway.worker")
 _CLEAN_UP_S = 90.0

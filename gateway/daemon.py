@@ -41,7 +41,7 @@ from gateway.views.tracefile import recorded
 from gateway.views.traces.tracing import Tracing
 from infra.clock import Clock
 from infra.link.keys.trust import Authority
-from infra.servicemanager import ServiceManager
+from infra.service.servicemanager import ServiceManager
 from infra.threads import run_to_end
 from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, QuerySlot, SlotEnded, StopAll

@@ -20,7 +20,7 @@ from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import TrustError
-from infra.servicemanager import ServiceManager
+from infra.service.servicemanager import ServiceManager
 from infra.statefiles import StateError, queries_without_config
 
 _LOG = logging.getLogger(__name__)

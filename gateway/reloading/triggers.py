@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.reloading.reloader import Reloader, ReloadRefusedError
 from gateway.reloading.watching import watch
 from infra.clock import Clock
-from infra.servicemanager import ServiceManager
+from infra.service.servicemanager import ServiceManager
 from infra.together import end_tasks
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.config.models import Config
 from gateway.config.sites import GatewayConfig
-from infra.logformat import formatter_for, hide, know_queries
+from infra.service.logformat import formatter_for, hide, know_queries
 
 # They log each try, several a second while a broker is down; we log ourselves what that means for a query.
 _TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "aiomqtt", "paho")

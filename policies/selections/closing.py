@@ -17,7 +17,7 @@ class Closes(NamedTuple):
     Attributes:
         at: the row of the event that closes it.
         end: the row after its last event; ``at`` if the closing event is no part of it, else ``at + 1``.
-        bounded: whether only ``Closing.most_events`` ended it.
+        bounded: whether only ``ClosingRule.most_events`` ended it.
     """
 
     at: IntArray
@@ -26,7 +26,7 @@ class Closes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class ClosingRule:
     """When a selection ends: with the first event for which one of these holds.
 
     Attributes:

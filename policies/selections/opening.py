@@ -11,7 +11,7 @@ from policies.arrays import BoolArray
 from policies.selections.streamtime import Int64Array
 
 
-class Opening(Protocol):
+class OpeningRule(Protocol):
     """A predicate P_s, without state: what it needs of earlier events is handed to it."""
 
     def opens(self, times_ms: Int64Array, before_ms: int | None, first: int, matches: BoolArray | None) -> BoolArray:
@@ -41,7 +41,7 @@ class EachTime:
             raise ValueError(f"a window slides by more than {self.slide_ms} ms")
 
     def opens(self, times_ms: Int64Array, before_ms: int | None, first: int, matches: BoolArray | None) -> BoolArray:  # noqa: ARG002
-        """See ``Opening.opens``."""
+        """See ``OpeningRule.opens``."""
         slots = times_ms // self.slide_ms
         before = np.empty_like(slots)
         before[1:] = slots[:-1]
@@ -64,7 +64,7 @@ class EachCount:
             raise ValueError(f"a window slides by more than {self.slide} events")
 
     def opens(self, times_ms: Int64Array, before_ms: int | None, first: int, matches: BoolArray | None) -> BoolArray:  # noqa: ARG002
-        """See ``Opening.opens``."""
+        """See ``OpeningRule.opens``."""
         return np.asarray(np.arange(first, first + len(times_ms)) % self.slide == 0, dtype=np.bool_)
 
 
@@ -73,7 +73,7 @@ class EachMatch:
     """A pattern: each event that meets the condition of its first step opens a selection."""
 
     def opens(self, times_ms: Int64Array, before_ms: int | None, first: int, matches: BoolArray | None) -> BoolArray:  # noqa: ARG002
-        """See ``Opening.opens``.
+        """See ``OpeningRule.opens``.
 
         Raises:
             ValueError: there is no condition.

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from policies.arrays import BoolArray
-from policies.selections.closing import Closing
-from policies.selections.opening import Opening
+from policies.selections.closing import ClosingRule
+from policies.selections.opening import OpeningRule
 from policies.selections.streamtime import Int64Array, stream_times
 
 
-class Closed(NamedTuple):
+class ClosedSelections(NamedTuple):
     """The selections that a run has closed, in the order in which they were opened, which is also that of closing.
 
     Attributes:
@@ -30,7 +30,7 @@ class Closed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenSelections:
     """The selections that are open, oldest first; each array has the shape (open,).
 
     Attributes:
@@ -67,12 +67,12 @@ class SelectionSplitter:
         next_selection: the number of the next selection.
     """
 
-    def __init__(self, opening: Opening, closing: Closing, most_open: int = 1_000_000) -> None:
+    def __init__(self, opening: OpeningRule, closing: ClosingRule, most_open: int = 1_000_000) -> None:
         self._opening = opening
         self._closing = closing
         self._most_open = most_open
         self._before_ms: int | None = None
-        self.open = Open(_NONE, _NONE, _NONE)
+        self.open = OpenSelections(_NONE, _NONE, _NONE)
         self.next_event = 0
         self.next_selection = 0
 
@@ -81,7 +81,9 @@ class SelectionSplitter:
         """The number of the first event that an open selection has; the next event's if none is open."""
         return int(self.open.first[0]) if len(self.open.first) else self.next_event
 
-    def split(self, times_ms: Int64Array, matches: BoolArray | None = None, ends: BoolArray | None = None) -> Closed:
+    def split(
+        self, times_ms: Int64Array, matches: BoolArray | None = None, ends: BoolArray | None = None
+    ) -> ClosedSelections:
         """Return the selections that a run closes.
 
         Args:
@@ -100,7 +102,7 @@ class SelectionSplitter:
         found = self._closing.closes(first - self.next_event, opened_ms, now_ms, ends)
         # None closes before one that was opened earlier: each part of P_c closes in the order of opening.
         closed = int(np.searchsorted(found.at, len(now_ms)))
-        left = Open(selection[closed:], first[closed:], opened_ms[closed:])
+        left = OpenSelections(selection[closed:], first[closed:], opened_ms[closed:])
         if len(left.first) > self._most_open:
             raise TooManyOpenError(
                 f"{len(left.first):,} selections would be open after event {self.next_event + len(now_ms) - 1}, and "
@@ -112,10 +114,10 @@ class SelectionSplitter:
         self.next_selection += len(rows)
         if len(now_ms):
             self._before_ms = int(now_ms[-1])
-        return Closed(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
+        return ClosedSelections(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
 
 
-def needed(closed: Closed, first: int, count: int) -> BoolArray:
+def needed(closed: ClosedSelections, first: int, count: int) -> BoolArray:
     """Return which of ``count`` events from number ``first`` on belong to any of these selections, shape (count,).
 
     Events that a run of a lane has are sent once, however many of its selections have them.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.servicemanager import ServiceManager
+from infra.service.servicemanager import ServiceManager
 
 UNIT = Path(__file__).parents[2] / "docker" / "systemd" / "spillway.service"
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.reloading.reloader import Reloader
 from gateway.reloading.triggers import ReloadTriggers
-from infra.servicemanager import ServiceManager
+from infra.service.servicemanager import ServiceManager
 from tests.reloading.running_gateway import Running
 from tests.support.gateway_doubles import ManualClock
 from tests.support.waiting import until

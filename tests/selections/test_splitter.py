@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.selections.closing import Closing
-from policies.selections.opening import EachCount, EachMatch, EachTime, Opening
-from policies.selections.splitter import Closed, SelectionSplitter, TooManyOpenError, needed
+from policies.selections.closing import ClosingRule
+from policies.selections.opening import EachCount, EachMatch, EachTime, OpeningRule
+from policies.selections.splitter import ClosedSelections, SelectionSplitter, TooManyOpenError, needed
 from tests.selections.sequential import Event, Sequential
 
 
@@ -27,11 +27,11 @@ SIZE = st.integers(1, 9)
 
 
 @st.composite
-def operators(draw: st.DrawFn) -> tuple[Opening, Closing, Sequential]:
+def operators(draw: st.DrawFn) -> tuple[OpeningRule, ClosingRule, Sequential]:
     """A splitter's predicates, and the sequential operator with the same settings."""
     kind = draw(st.sampled_from(["time", "tuple", "match"]))
     slide = draw(SIZE)
-    openings: dict[str, Opening] = {"time": EachTime(slide), "tuple": EachCount(slide), "match": EachMatch()}
+    openings: dict[str, OpeningRule] = {"time": EachTime(slide), "tuple": EachCount(slide), "match": EachMatch()}
     window_ms, count = draw(st.none() | SIZE), draw(st.none() | SIZE)
     on_match = draw(st.booleans()) or (window_ms is None and count is None)
     most = draw(st.just(1_000_000) | SIZE)
@@ -43,7 +43,11 @@ def operators(draw: st.DrawFn) -> tuple[Opening, Closing, Sequential]:
         on_match=on_match,
         most=most,
     )
-    return openings[kind], Closing(after_ms=window_ms, events=count, on_match=on_match, most_events=most), sequential
+    return (
+        openings[kind],
+        ClosingRule(after_ms=window_ms, events=count, on_match=on_match, most_events=most),
+        sequential,
+    )
 
 
 def runs_of(events: list[Event], cuts: list[int]) -> list[list[Event]]:
@@ -51,7 +55,7 @@ def runs_of(events: list[Event], cuts: list[int]) -> list[list[Event]]:
     return [events[at:to] for at, to in pairwise(borders)]
 
 
-def split(splitter: SelectionSplitter, run: list[Event]) -> Closed:
+def split(splitter: SelectionSplitter, run: list[Event]) -> ClosedSelections:
     return splitter.split(
         np.array([event.time_ms for event in run], dtype=np.int64),
         np.array([event.matches for event in run], dtype=np.bool_),
@@ -59,14 +63,14 @@ def split(splitter: SelectionSplitter, run: list[Event]) -> Closed:
     )
 
 
-def told(closed: Closed) -> list[tuple[int, list[int], bool]]:
+def told(closed: ClosedSelections) -> list[tuple[int, list[int], bool]]:
     rows = zip(*(column.tolist() for column in closed), strict=True)
     return [(number, list(range(first, end)), bounded) for number, first, end, bounded in rows]
 
 
 @given(EVENTS, operators(), st.lists(st.integers(0, 40), max_size=6))
 def test_runs_of_any_length_close_what_the_sequential_operator_closes(
-    events: list[Event], operator: tuple[Opening, Closing, Sequential], cuts: list[int]
+    events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], cuts: list[int]
 ) -> None:
     opening, closing, sequential = operator
     splitter = SelectionSplitter(opening, closing)
@@ -78,7 +82,7 @@ def test_runs_of_any_length_close_what_the_sequential_operator_closes(
 
 @given(EVENTS, operators(), st.integers(0, 40))
 def test_what_comes_later_needs_no_event_before_the_oldest_open_selection(
-    events: list[Event], operator: tuple[Opening, Closing, Sequential], cut: int
+    events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], cut: int
 ) -> None:
     opening, closing, _ = operator
     splitter = SelectionSplitter(opening, closing)
@@ -91,7 +95,7 @@ def test_what_comes_later_needs_no_event_before_the_oldest_open_selection(
 
 @given(EVENTS, operators(), st.integers(-3, 3), st.integers(0, 50))
 def test_an_event_is_needed_once_if_any_selection_has_it(
-    events: list[Event], operator: tuple[Opening, Closing, Sequential], first: int, count: int
+    events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], first: int, count: int
 ) -> None:
     opening, closing, sequential = operator
     closed = split(SelectionSplitter(opening, closing), events)
@@ -100,7 +104,7 @@ def test_an_event_is_needed_once_if_any_selection_has_it(
 
 
 def test_a_run_that_would_leave_too_many_open_changes_nothing() -> None:
-    splitter = SelectionSplitter(EachCount(1), Closing(events=10), most_open=3)
+    splitter = SelectionSplitter(EachCount(1), ClosingRule(events=10), most_open=3)
     run = [Event(0, False, False)] * 3
     assert told(split(splitter, run)) == []
     with pytest.raises(TooManyOpenError, match="4 selections would be open after event 3, and 3 may be"):
@@ -110,13 +114,13 @@ def test_a_run_that_would_leave_too_many_open_changes_nothing() -> None:
 
 def test_a_pattern_without_its_condition_is_refused() -> None:
     with pytest.raises(ValueError, match="meet its first condition"):
-        SelectionSplitter(EachMatch(), Closing(events=1)).split(np.array([1], dtype=np.int64))
+        SelectionSplitter(EachMatch(), ClosingRule(events=1)).split(np.array([1], dtype=np.int64))
 
 
 @pytest.mark.parametrize("wrong", [{}, {"events": 0}, {"after_ms": -1}, {"events": 1, "most_events": 0}])
 def test_a_selection_without_end_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="end"):
-        Closing(**wrong)
+        ClosingRule(**wrong)
 
 
 @pytest.mark.parametrize("slides", [EachTime, EachCount])

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.config.sites import GatewayConfig
 from gateway.views.logs import acquaint, kept_log
-from infra.logformat import HIDDEN, formatter_for, hide, know_queries, text_formatter, without_secrets
+from infra.service.logformat import HIDDEN, formatter_for, hide, know_queries, text_formatter, without_secrets
 from tests.gateway.daemon_site import configured
 from tests.leaks import leaks
 

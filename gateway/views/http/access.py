@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from infra.logformat import hide
+from infra.service.logformat import hide
 from infra.statefiles import make_folder
 
 TOKEN_NAME: Final = "api-token"  # noqa: S105 -- the name of the file
