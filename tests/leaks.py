@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.views.http.access import TOKEN_NAME
+
 _LOG = re.compile(r"\.log(\.\d+)?$")
 _IN_CONFIG = re.compile(r"\b(?:secret|password|token)['\"]?\s*:\s*['\"]?([^'\"\s,{}]{8,})")
-_TOKEN_NAME = "api-token"
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _CONFIG_BYTES_MOST = 1 << 20
 
@@ -23,7 +24,7 @@ def leaks(folder: Path) -> list[str]:
     for path in _files(folder):
         if _LOG.search(path.name):
             logs.append(path)
-        elif path.name == _TOKEN_NAME:
+        elif path.name == TOKEN_NAME:
             secrets[path.read_text().strip()] = str(path)
         elif path.suffix in (".yaml", ".yml") and path.stat().st_size <= _CONFIG_BYTES_MOST:
             found = _IN_CONFIG.findall(path.read_text(errors="replace"))

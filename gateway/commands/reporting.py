@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.commands.common import ANSWER_WITHIN_S, BAD_INPUT, FAILED, V1, ConfigPath, fail, loaded
+from gateway.commands.common import ANSWER_WITHIN_S, BAD_INPUT, FAILED, V1, ConfigPath, fail, loaded, why_another
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -59,7 +59,7 @@ def _running(config: Config) -> list[Moment]:
     from gateway.views.live.moments import Moment
 
     try:
-        if ask(config, f"{V1}/status", ANSWER_WITHIN_S)["state_dir"] != str(config.gateway.state_dir):
+        if why_another(config, ask(config, f"{V1}/status", ANSWER_WITHIN_S)):
             return []
         said = ask(config, f"{V1}/history", ANSWER_WITHIN_S)
     except AskError:

@@ -18,7 +18,7 @@ _TERMS = BalanceTerms(theta=15.0, pick="heavy", moved_most=1.0)
 """DLB-H. A query has few parts, and each moves while all others go on: any number of them may."""
 
 STAY_S = 20.0
-"""The default: each move holds the query's events."""
+"""The default: while a part moves, both places process its events."""
 
 
 class PartPlaces:

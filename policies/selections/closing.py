@@ -48,7 +48,7 @@ class ClosingRule:
     def __post_init__(self) -> None:
         if self.after_ms is None and self.events is None and not self.on_match:
             raise ValueError("a selection needs an end: a time, a number of events, or a condition")
-        if min(self.after_ms or 1, self.most_events) <= 0 or (self.events is not None and self.events <= 0):
+        if any(number is not None and number <= 0 for number in (self.after_ms, self.events, self.most_events)):
             raise ValueError(f"the end of a selection must be above zero: {self}")
 
     def closes(self, opened: Int64Array, opened_ms: Int64Array, times_ms: Int64Array, ends: BoolArray | None) -> Closes:
@@ -59,11 +59,16 @@ class ClosingRule:
             opened_ms: the stream's time at it, shape (selections,).
             times_ms: the stream's time at each event of the run, shape (events,).
             ends: whether each event meets the closing condition, shape (events,); None if there is none.
+
+        Raises:
+            ValueError: ``on_match`` is set, and there is no condition.
         """
+        if self.on_match and ends is None:
+            raise ValueError("a pattern needs to know which events meet its closing condition")
         count = len(times_ms)
         beyond = np.full(len(opened), count, dtype=np.intp)
         by_count = opened + self.events - 1 if self.events is not None else beyond
-        by_match = _next(ends, opened, count) if self.on_match and ends is not None else beyond
+        by_match = beyond if ends is None or not self.on_match else _next(ends, opened, count)
         by_time = beyond
         if self.after_ms is not None:
             by_time = np.searchsorted(times_ms, opened_ms + self.after_ms, side="right")

@@ -117,7 +117,16 @@ def test_a_pattern_without_its_condition_is_refused() -> None:
         SelectionSplitter(EachMatch(), ClosingRule(events=1)).split(np.array([1], dtype=np.int64))
 
 
-@pytest.mark.parametrize("wrong", [{}, {"events": 0}, {"after_ms": -1}, {"events": 1, "most_events": 0}])
+def test_a_pattern_without_its_closing_condition_is_refused() -> None:
+    splitter = SelectionSplitter(EachCount(1), ClosingRule(on_match=True))
+    with pytest.raises(ValueError, match="meet its closing condition"):
+        splitter.split(np.array([1], dtype=np.int64))
+    assert splitter.next_event == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"events": 0}, {"after_ms": 0}, {"after_ms": -1}, {"events": 1, "most_events": 0}]
+)
 def test_a_selection_without_end_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="end"):
         ClosingRule(**wrong)

@@ -89,6 +89,15 @@ async def asked(api: ApiConfig, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+@pytest.mark.parametrize("api", [ApiConfig(listen="127.0.0.1:0")])
+async def test_port_0_becomes_the_port_on_which_it_listens(serve: Serve) -> None:
+    gateway = Answers()
+    gateway.phase = "running"
+    async with serve(gateway) as url:
+        assert not url.endswith(":0")
+        assert await asked(ApiConfig(listen=url.removeprefix("http://")), "/ready") == (200, "running")
+
+
 async def test_status_and_ready_in_each_phase(api: ApiConfig, serve: Serve) -> None:
     gateway = Answers()
     async with serve(gateway) as url:
