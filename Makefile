@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-esm setup java broker mosquitto browser wan demo test fuzz faults docs package check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-esm setup java broker mosquitto browser prometheus wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -37,6 +37,9 @@ mosquitto: ## check for the MQTT broker of the tests, or install it
 browser: ## check for the browser of the tests, or install it
 	@.ci/browser
 
+prometheus: ## check for the Prometheus of the tests, or unpack it
+	@.ci/prometheus
+
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
@@ -46,7 +49,7 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
-test: setup java broker mosquitto browser wan ## run all tests, in JOBS processes (2)
+test: setup java broker mosquitto browser prometheus wan ## run all tests, in JOBS processes (2)
 	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25 -rs --no-fold-skipped

@@ -44,7 +44,12 @@ def run(
     until_drained: Annotated[
         bool, typer.Option("--until-drained", help="Exit once finite sources are done and every VM is terminated.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a JSON report of the first query to this file, and one of each other."
+        ),
+    ] = None,
     keep_hosts: Annotated[
         bool, typer.Option("--keep-hosts", help="Leave the engine hosts running, so that the next start takes seconds.")
     ] = False,

@@ -22,6 +22,7 @@ from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation
 from gateway.query.flow.memory import MemoryPool
+from gateway.query.flow.statistics import Tally
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.making import QueryMaker
@@ -159,10 +160,9 @@ class Daemon:
                 await self._end_everything()
         if report is not None:
             self._write_report(report)
-        tallies = {name: query.tally for name, query in self._queries.items()}
-        for text in tallies_texts(tallies):
+        for text in tallies_texts(self._tallies):
             _LOG.info("%s", text)
-        for text in open_groups_texts(tallies) if until_drained else ():
+        for text in open_groups_texts(self._tallies) if until_drained else ():
             _LOG.warning("%s", text)
         if self._failure is not None:
             _LOG.error("%s", self._failure)
@@ -186,7 +186,7 @@ class Daemon:
         await all_or_none(self._own(), self._warm_up())
         self.phase = "starting"
         await self._supervision.begin()
-        self._recorder = Recorder(self._first, self._clock.now())
+        self._recorder = Recorder(self._clock.now())
         self._actuator.queries_are_open()
 
     async def _own(self) -> None:
@@ -243,9 +243,9 @@ class Daemon:
         )
         self._books.save_soon()
         self._add_moment(now_s, slots)
-        if self._recorder is not None and (first := self._queries.get(self._first)) is not None:
+        if self._recorder is not None:
             states = [str(state) for state in self._scheduler.vms.values()]
-            self._recorder.slot(now_s, slots, first.tally, states)
+            self._recorder.slot(now_s, slots, self._tallies, states)
 
     def _add_moment(self, now_s: float, slots: Sequence[QuerySlot]) -> None:
         """Add the slot that ended to the history."""
@@ -309,14 +309,17 @@ class Daemon:
                 if not self._keep_hosts:
                     await self._cloud.close()
 
+    @property
+    def _tallies(self) -> dict[str, Tally]:
+        return {name: query.tally for name, query in self._queries.items()}
+
     def _write_report(self, path: Path) -> None:
-        first = self._queries.get(self._first)
-        if self._recorder is None or first is None:
-            _LOG.warning("%s is not written: query %s, which it is about, was removed", path, self._first)
+        if self._recorder is None:
             return
         boot: Boot = "emulated" if "emulated" in self._actuator.boots or self._config.cloud.warm else "real"
         fleet = self._scheduler.totals(self._clock.now())
-        self._recorder.write(path, first.tally.events, first.tally, fleet, boot)
+        for file in self._recorder.write(path, self._first, self._tallies, fleet, boot):
+            _LOG.info("report: %s", file)
 
     # ------------------------------------------------------------------------------------------------------- making
 

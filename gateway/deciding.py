@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.fleet.fitting import Fitter
 from gateway.views.moneyview import log_bill
-from gateway.views.why.commandwords import in_words
+from gateway.views.why.commandwords import CommandLines
 from gateway.views.why.decisions import DecisionLog
 from gateway.views.why.eventlog import EventLog
 from infra.clock import Clock
@@ -58,6 +58,7 @@ class Deciding:
         self._watch = watch
         self._execute = execute
         self._event_ids = count(1)
+        self._lines = CommandLines()
 
     def restore(self, state: LedgerState) -> None:
         """Continue with the spending of an earlier gateway."""
@@ -113,7 +114,7 @@ class Deciding:
         self._watch(event, commands)
         log_bill(self.scheduler, event)
         for command in commands:
-            if said := in_words(command):
+            if said := self._lines.line(command):
                 _LOG.info("%s", said)
             if isinstance(command, Fit):
                 self._fitter.begin(command)

@@ -32,8 +32,28 @@ pytest.register_assert_rewrite(
 )
 
 _TESTS = Path(__file__).parent
+_REASON_MOST = 3_000  # characters of a failure that are printed at once
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class _AtOnce:
+    """Prints why a test failed at once: a run that is cut off prints no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"\n{report.nodeid} failed after {report.duration:.0f} s")
+            self._terminal.write_line(report.longreprtext[-_REASON_MOST:])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print failures at once, in the process that prints."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(terminal))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

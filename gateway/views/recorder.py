@@ -22,51 +22,52 @@ from policies.histogram import Histogram
 from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
 
-# One slot per second for four hours; a longer run keeps the newest.
+# Of all queries together: of one query, one slot per second for four hours; a longer run keeps the newest.
 _SLOTS_MAX = 14_400
 _MARKS_MAX = 10_000
 
 
 class Recorder:
-    """Collects slots and marks of one query: the config's first.
+    """Collects the slots of each query, and the marks of the VMs.
 
     Args:
-        query: whose slots are kept.
         started_s: zero of the time axis, on the gateway's clock.
     """
 
-    def __init__(self, query: str, started_s: float) -> None:
-        self._query = query
+    def __init__(self, started_s: float) -> None:
         self._started_s = self._last_s = started_s
-        self._slots: list[Slot] = []
+        self._slots: dict[str, list[Slot]] = {}
         self._marks: list[TimelineMark] = []
 
-    def slot(self, at_s: float, slots: Sequence[QuerySlot], tally: Tally, vm_states: Iterable[str]) -> None:
-        """Add the measurements of a slot."""
-        slot = next((slot for slot in slots if slot.query == self._query), None)
-        if slot is None:
-            return  # the query was removed
+    def slot(
+        self, at_s: float, slots: Sequence[QuerySlot], tallies: Mapping[str, Tally], vm_states: Sequence[str]
+    ) -> None:
+        """Add the measurements of a slot; ``tallies`` counts the events of each query that there is now."""
+        most = max(1, _SLOTS_MAX // max(1, len(tallies)))
+        for slot in slots:
+            if (tally := tallies.get(slot.query)) is not None:
+                kept = self._slots.setdefault(slot.query, [])
+                kept.append(self._measured(at_s, slot, tally, vm_states))
+                del kept[:-most]
+        self._last_s = at_s
+
+    def _measured(self, at_s: float, slot: QuerySlot, tally: Tally, vm_states: Sequence[str]) -> Slot:
         dispatched = sum(slot.dispatched_events.values())
-        cloud = sum(slot.raw_bytes.values())
         to_cloud = sum(n for lane, n in slot.dispatched_events.items() if lane in slot.raw_bytes)
         completed, all_latency_s = tally.take_slot()
-        self._slots.append(
-            Slot(
-                at_s=at_s - self._started_s,
-                latency_ms=slot.latency_s * 1e3,
-                all_latency_ms=None if all_latency_s is None else all_latency_s * 1e3,
-                input_rate=slot.input_rate,
-                completed_rate=completed / (at_s - self._last_s),
-                share=to_cloud / dispatched if dispatched else 0.0,
-                raw_bytes=cloud,
-                sent_bytes=sum(slot.sent_bytes.values()),
-                vm_states=tuple(vm_states),
-                completed=dict(slot.completed_events),
-                open=dict(slot.open_events),
-            )
+        return Slot(
+            at_s=at_s - self._started_s,
+            latency_ms=slot.latency_s * 1e3,
+            all_latency_ms=None if all_latency_s is None else all_latency_s * 1e3,
+            input_rate=slot.input_rate,
+            completed_rate=completed / (at_s - self._last_s),
+            share=to_cloud / dispatched if dispatched else 0.0,
+            raw_bytes=sum(slot.raw_bytes.values()),
+            sent_bytes=sum(slot.sent_bytes.values()),
+            vm_states=tuple(vm_states),
+            completed=dict(slot.completed_events),
+            open=dict(slot.open_events),
         )
-        self._last_s = at_s
-        del self._slots[:-_SLOTS_MAX]
 
     def note(self, event: Event, commands: Iterable[Command]) -> None:
         """Mark what an event and its commands mean for VMs."""
@@ -89,34 +90,51 @@ class Recorder:
             kind: MarkKind = "vm_gone" if isinstance(event, VmGone) else "vm_ready"
             self._marks.append(TimelineMark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))
 
-    def write(self, path: Path, events: int, tally: Tally, fleet: FleetTotals, boot: Boot) -> None:
-        """Write the record as JSON."""
-        totals = Totals(
-            events=events,
-            results=tally.results,
-            shed=tally.shed,
-            late=tally.late_results,
-            dead_letters=tally.dead_letters,
-            too_late=tally.too_late,
-            open_groups=tally.open_groups,
-            out_of_order=tally.disordered_events,
-            latency_ms=_spread(tally.latency),
-            delivery_ms=_spread(tally.delivery),
-            wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
-            vms=VmTotals(
-                started=fleet.started,
-                stopped=fleet.stopped,
-                billed_s=fleet.billed_s,
-                usd=fleet.usd,
-                used_s=fleet.used_s,
-                unused_s=fleet.billed_s - fleet.used_s,
-                sent_bytes=fleet.sent_bytes,
-                received_bytes=fleet.received_bytes,
-                bills=fleet.bills,
-            ),
-        )
+    def write(self, path: Path, first: str, tallies: Mapping[str, Tally], fleet: FleetTotals, boot: Boot) -> list[Path]:
+        """Write the record of each query as JSON; return the files.
+
+        Args:
+            path: the file of the query ``first``; that of another query has its name at the end: ``run-orders.json``.
+            first: the config's first query.
+            tallies: counts of the queries that there are at the end.
+            fleet: what the VMs did for all of them.
+            boot: whether their boots were real.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_record(GatewayRecord(totals=totals, slots=tuple(self._slots), marks=tuple(self._marks), boot=boot), path)
+        written = []
+        for name, tally in tallies.items():
+            slots, marks = tuple(self._slots.get(name, ())), tuple(self._marks)
+            record = GatewayRecord(totals=_totals(tally, fleet), slots=slots, marks=marks, boot=boot)
+            written.append(path if name == first else path.with_stem(f"{path.stem}-{name}"))
+            write_record(record, written[-1])
+        return written
+
+
+def _totals(tally: Tally, fleet: FleetTotals) -> Totals:
+    return Totals(
+        events=tally.events,
+        results=tally.results,
+        shed=tally.shed,
+        late=tally.late_results,
+        dead_letters=tally.dead_letters,
+        too_late=tally.too_late,
+        open_groups=tally.open_groups,
+        out_of_order=tally.disordered_events,
+        latency_ms=_spread(tally.latency),
+        delivery_ms=_spread(tally.delivery),
+        wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
+        vms=VmTotals(
+            started=fleet.started,
+            stopped=fleet.stopped,
+            billed_s=fleet.billed_s,
+            usd=fleet.usd,
+            used_s=fleet.used_s,
+            unused_s=fleet.billed_s - fleet.used_s,
+            sent_bytes=fleet.sent_bytes,
+            received_bytes=fleet.received_bytes,
+            bills=fleet.bills,
+        ),
+    )
 
 
 def _spread(histogram: Histogram) -> Spread:

@@ -94,14 +94,16 @@ def test_the_schema_is_json_schema_of_the_file() -> None:
 
 
 @pytest.fixture
-def api() -> Iterator[int]:
-    """A server that answers /status as a gateway's API does."""
+def api(tmp_path: Path) -> Iterator[int]:
+    """A server that answers as the API of a gateway with this test's state_dir."""
+    status = {"queries": {"words": {"open_runs": 3}}}
+    answers_of_get = {"/status": status, "/api/v1/status": {**status, "state_dir": str(tmp_path / "state")}}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/status" else 404)
+            self.send_response(200 if self.path in answers_of_get else 404)
             self.end_headers()
-            self.wfile.write(b'{"queries": {"words": {"open_runs": 3}}}')
+            self.wfile.write(json.dumps(answers_of_get.get(self.path, {})).encode())
 
         def do_POST(self) -> None:
             answers = {

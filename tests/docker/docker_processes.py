@@ -3,7 +3,8 @@
 Each service has its own address in 127.0.0.0/8, which replaces its name everywhere, so that all ports stay the same.
 The volumes and mounted files of a container are in a folder of the test. Some parts cannot work without a container:
 tini is left out. The broker of the other tests replaces Kafka's image; it is configured by the image's rule
-(``KAFKA_LOG_DIRS`` is ``log.dirs``). The health check's own program replaces ``nc -z``.
+(``KAFKA_LOG_DIRS`` is ``log.dirs``). The health check's own program replaces ``nc -z`` and ``wget``. Prometheus would use
+port 9090 of all addresses.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from tests.connectors import mosquitto
 from tests.connectors.kafka_broker import JARS, _java
 from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions
+from tests.docker.monitoring import prometheus_program
 from tests.engines.spark_cluster import jvm_environment
 
 # A gateway that found no executors in its own three minutes is started again.
@@ -48,7 +50,7 @@ class Stack:
         net = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250) + 1}"
         self.addresses = {name: f"{net}.{number}" for number, name in enumerate(self.services, 1)}
         names = "|".join(map(re.escape, self.services))
-        self._name = re.compile(rf"(^|://|@)({names})(?=:\d|/|$)")
+        self._name = re.compile(rf"(^|://|@|\")({names})(?=:\d|/|$)")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
 
@@ -130,9 +132,10 @@ class Stack:
         """Return a text with the names, addresses and paths that are valid here."""
         text = self._name.sub(lambda found: found[1] + self.addresses[found[2]], text)
         text = text.replace("0.0.0.0", self.addresses[name])
-        for there, here in sorted(self._places(name).items(), reverse=True):
-            text = text.replace(there, str(here))
-        return text
+        if not (places := self._places(name)):
+            return text
+        longest_first = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+        return re.sub(rf"(?<![\w.-])(?:{longest_first})", lambda found: str(places[found[0]]), text)
 
     def volume(self, source: str) -> Path:
         """Return where a named volume is."""
@@ -179,6 +182,8 @@ class Stack:
         service = self.services[name]
         entry = service.get("entrypoint", self._image.entrypoint if self._is_ours(name) else [])
         words = [*entry, *service.get("command", self._image.command)]
+        if name == "prometheus":  # its image's entry point, and where it may listen here
+            words = [prometheus_program("prometheus"), *words, f"--web.listen-address={self.addresses[name]}:9090"]
         return self._runnable(name, words[2:] if words[:2] == ["/usr/bin/tini", "--"] else words)
 
     def _health(self, name: str) -> list[str]:
@@ -187,6 +192,8 @@ class Stack:
         if words[:2] == ["nc", "-z"]:
             host, port = (self.translate(name, word) for word in words[2:])
             return [sys.executable, str(DOCKER / "healthy.py"), f"tcp://{host}:{port}"]
+        if words[0] == "wget":
+            return [sys.executable, str(DOCKER / "healthy.py"), self.translate(name, words[-1])]
         return self._runnable(name, words)
 
     def _runnable(self, name: str, words: Sequence[str]) -> list[str]:

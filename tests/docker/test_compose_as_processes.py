@@ -19,6 +19,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.docker.docker_processes import DEADLINE_S, Stack
+from tests.docker.monitoring import Prometheus, dashboard_expressions
 from tests.e2e.harness import end_hosts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
@@ -87,9 +88,26 @@ def stored(stack: Stack) -> list[dict[str, Any]]:
     return [json.loads(line) for part in manifest["parts"] for line in load(f"hot/parts/{part}").splitlines()]
 
 
+async def prometheus_knows(stack: Stack, events: int) -> None:
+    """Wait until Prometheus has scraped these events and evaluated all alerts; no expression of the dashboard is wrong."""
+    server = Prometheus(f"{stack.addresses['prometheus']}:9090")
+    ends = time.monotonic() + DEADLINE_S
+    scraped, health = -1, set[str]()
+    while (scraped, health) != (events, {"ok"}):
+        assert time.monotonic() < ends, (scraped, await asyncio.to_thread(server.rules), stack.log("prometheus"))
+        await asyncio.sleep(0.5)
+        found = await asyncio.to_thread(server.series, "sum(spillway_query_events_total)")
+        scraped = int(found[0]["value"][1]) if found else -1
+        health = set((await asyncio.to_thread(server.rules)).values())
+    (gateway,) = await asyncio.to_thread(server.series, 'up{job="spillway"}')
+    assert gateway["value"][1] == "1"
+    for expression in dashboard_expressions():
+        await asyncio.to_thread(server.series, expression)
+
+
 async def test_what_is_sent_comes_out_and_the_gateway_ends_in_order(stack: Stack) -> None:
     *others, last, prometheus, grafana = stack.order
-    # The last two are third-party programs that are not on this machine.
+    # The last one is a third-party program that is not on this machine.
     assert (last, prometheus, grafana) == ("gateway", "prometheus", "grafana")
     for name in others:
         stack.start(name)
@@ -97,7 +115,7 @@ async def test_what_is_sent_comes_out_and_the_gateway_ends_in_order(stack: Stack
     stack.start("prepare")  # there is no harm in doing it again
     stack.start("gateway")
     assert not stack.is_healthy("gateway")
-    await asyncio.to_thread(stack.wait_healthy, "gateway")
+    await asyncio.to_thread(stack.start, "prometheus")  # when the gateway is healthy
 
     await send(stack)
     orders = [order for order in ORDERS if order["amount"] > 100]
@@ -120,6 +138,8 @@ async def test_what_is_sent_comes_out_and_the_gateway_ends_in_order(stack: Stack
     with urllib.request.urlopen(f"http://{stack.addresses['spark-master']}:8080/json/") as answer:
         master = json.load(answer)
     assert [(app["name"], app["cores"]) for app in master["activeapps"]] == [("spillway", 2)]
+
+    await prometheus_knows(stack, len(ORDERS) + len(READINGS))
 
     gateway = stack.processes["gateway"]
     gateway.send_signal(getattr(signal, stack.stop_signal))

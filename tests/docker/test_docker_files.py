@@ -24,6 +24,7 @@ from ruamel.yaml import YAML
 from gateway.config import load
 from tests.connectors.http_data import server_certificate
 from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions, versions
+from tests.docker.monitoring import prometheus_program
 
 OURS = f"spillway:{versions()['SPILLWAY_VERSION']}"
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]
@@ -214,11 +215,17 @@ def test_grafana_reads_that_prometheus_and_has_the_dashboard() -> None:
     assert source["isDefault"]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
 def test_prometheus_own_tool_accepts_settings_and_rules(tmp_path: Path) -> None:
     for name in ("prometheus.yaml", "alerts.yaml"):
         shutil.copy(DOCKER / "monitoring" / name, tmp_path)
-    command = ["promtool", "check", "config", "--lint=all", "--lint-fatal", str(tmp_path / "prometheus.yaml")]
+    command = [
+        prometheus_program("promtool"),
+        "check",
+        "config",
+        "--lint=all",
+        "--lint-fatal",
+        str(tmp_path / "prometheus.yaml"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

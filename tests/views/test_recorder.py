@@ -51,8 +51,9 @@ def test_what_waits_for_a_watermark_is_said() -> None:
 
 
 def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
-    recorder, tally = Recorder("q", 100.0), Tally()
-    tally.events = 900
+    recorder, tally, others = Recorder(100.0), Tally(), Tally()
+    tallies = {"other": others, "q": tally}
+    others.events, tally.events = 70, 900
     tally.completed(HOME, 0.5, 400)
     other = QuerySlot(query="other", latency_s=9.0)
     slot = QuerySlot(
@@ -67,18 +68,23 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     )
     recorder.command(100.2, StartVm(cause=Cause("e1", "slow"), vm="vm1"))
     recorder.event(VmReady(event_id="e2", at_s=100.6, vm="vm1", billing_since_s=100.2))
-    recorder.slot(100.5, [other, slot], tally, ["ready", "off"])
-    recorder.slot(101.5, [slot], tally, ["off", "off"])
+    recorder.slot(100.5, [other, slot], tallies, ["ready", "off"])
+    recorder.slot(101.5, [slot, QuerySlot(query="removed", latency_s=1.0)], tallies, ["off", "off"])
     recorder.command(101.6, TerminateVm(cause=Cause("e3", "fast"), vm="vm1"))
     recorder.event(VmGone(event_id="e4", at_s=102.0, vm="vm1"))
     bill = VmBill(vm="vm1", billed_s=60.0, used_s=42.0, unused_s=18.0, sent_bytes=250, usd=0.25)
     fleet = FleetTotals(1, 1, billed_s=60.0, usd=0.25, used_s=42.0, sent_bytes=250, bills=(bill,))
-    recorder.write(tmp_path / "reports" / "run.json", tally.events, tally, fleet, "emulated")
+    folder = tmp_path / "reports"
+    written = recorder.write(folder / "run.json", "q", tallies, fleet, "emulated")
+    assert written == [folder / "run-other.json", folder / "run.json"]
+    beside = read_record(folder / "run-other.json")
+    assert ([slot.latency_ms for slot in beside.slots], beside.totals.events) == ([9000.0], 70)
     record = read_record(tmp_path / "reports" / "run.json")
     first, second = record.slots
     assert first.at_s == pytest.approx(0.5)
     assert (first.latency_ms, first.all_latency_ms, second.all_latency_ms) == (1500.0, 500.0, None)
     assert (first.share, first.raw_bytes, first.sent_bytes) == (0.25, 1000, 250)
+    assert beside.marks == record.marks
     assert (first.completed_rate, second.completed_rate) == (800.0, 0.0)
     assert first.vm_states == ("ready", "off")
     assert (first.completed, first.open) == ({HOME: 400}, {"vm1": 100})

@@ -6,6 +6,33 @@ from gateway.config.words.units import SHARE
 from policies.signals import HOME, Ask, Command, DrainVm, Fit, SetRoute, SetShed, StartVm, TerminateVm
 
 
+_SHARE_CHANGE_LEAST, _SHARE_FALL_LEAST = 0.1, 0.5
+
+
+class CommandLines:
+    """Which commands the log shows, as lines.
+
+    A share may change in each slot. While the places are the same, it is shown again when a share has changed by a
+    tenth of all events, or has fallen below half of what was shown; ``spillway why`` has the others.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, float]] = {}
+
+    def line(self, command: Command) -> str:
+        """Return a command in words; empty if the log does not show it."""
+        if isinstance(command, SetRoute):
+            shares, said = dict(command.shares), self._said.get(command.query, {})
+            if shares.keys() == said.keys() and all(_is_close(said[place], shares[place]) for place in shares):
+                return ""
+            self._said[command.query] = shares
+        return in_words(command)
+
+
+def _is_close(said: float, share: float) -> bool:
+    return abs(share - said) < _SHARE_CHANGE_LEAST and share >= _SHARE_FALL_LEAST * said
+
+
 def in_words(command: Command) -> str:
     """Return what is done and why, as one line; empty for a question to the policies."""
     done = _done(command)
