@@ -3,8 +3,8 @@
 Each service has its own address in 127.0.0.0/8, which replaces its name everywhere, so that all ports stay the same.
 The volumes and mounted files of a container are in a folder of the test. Some parts cannot work without a container:
 tini is left out. The broker of the other tests replaces Kafka's image; it is configured by the image's rule
-(``KAFKA_LOG_DIRS`` is ``log.dirs``). The health check's own program replaces ``nc -z`` and ``wget``. Prometheus would use
-port 9090 of all addresses.
+(``KAFKA_LOG_DIRS`` is ``log.dirs``). The health check's own program replaces ``nc -z`` and ``wget``. Prometheus
+would use port 9090 of all addresses.
 """
 
 from __future__ import annotations

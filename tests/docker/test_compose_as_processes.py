@@ -89,7 +89,7 @@ def stored(stack: Stack) -> list[dict[str, Any]]:
 
 
 async def prometheus_knows(stack: Stack, events: int) -> None:
-    """Wait until Prometheus has scraped these events and evaluated all alerts; no expression of the dashboard is wrong."""
+    """Wait until Prometheus has these events and has evaluated all alerts; it accepts what the dashboard asks."""
     server = Prometheus(f"{stack.addresses['prometheus']}:9090")
     ends = time.monotonic() + DEADLINE_S
     scraped, health = -1, set[str]()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gateway.config.words.units import SHARE
 from policies.signals import HOME, Ask, Command, DrainVm, Fit, SetRoute, SetShed, StartVm, TerminateVm
 
-
 _SHARE_CHANGE_LEAST, _SHARE_FALL_LEAST = 0.1, 0.5
 
 
