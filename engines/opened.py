@@ -7,20 +7,23 @@ import concurrent.futures
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError
+from engines.query.selections.expansion import expanded
 from engines.streaming.activity import Activity
 from engines.streaming.answers import RunOutcome
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item, pack
 from infra.link.credit import CREDIT_BYTES
-from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, QueryFailed, RunMessage
+from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, Poison, QueryFailed, RunMessage
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
@@ -43,11 +46,19 @@ class Owner:
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """The data that is needed to answer a run."""
+    """The data that is needed to answer a run.
+
+    Attributes:
+        owner: who sent it.
+        run: its message.
+        payload_bytes: how large it was.
+        rows: if it has selections: of which of its rows each row that Spark gets is a copy.
+    """
 
     owner: Owner
     run: RunMessage
     payload_bytes: int
+    rows: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,7 @@ class Opened:
     def begin(self, engine: Engine) -> None:
         """Accept a started engine; it has no owner yet."""
         self._engine = engine
-        self._decoder = Decoder(engine.query.run_schema)
+        self._decoder = Decoder(engine.query.sent_schema)
         self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
 
     @property
@@ -150,7 +161,7 @@ class Opened:
         """
         engine = self._engine
         assert engine is not None
-        self._decoder = Decoder(engine.query.run_schema)
+        self._decoder = Decoder(engine.query.sent_schema)
         self._unconsumed_bytes = self._waiting = 0
         self._owner = owner
         if engine.death:
@@ -236,7 +247,11 @@ class Opened:
             return
         run = ticket.run
         try:
-            engine.put(pack(decoder.decode(payload)), ticket, run.first_seq, run.last_seq + 1)
+            rows = decoder.decode(payload)
+            if engine.query.spec.selections is not None:
+                rows, copied = expanded(rows)
+                ticket = replace(ticket, rows=copied)
+            engine.put(pack(rows), ticket, run.first_seq, run.last_seq + 1)
         except PayloadError as error:
             self.died(f"run {run.first_seq}-{run.last_seq} cannot be decoded: {error}")
         except ValueError as error:
@@ -264,7 +279,7 @@ class Opened:
             rows=encoded.rows,
             batch_id=answer.batch_id,
             batch_s=answer.batch_s,
-            poison=answer.poison,
+            poison=_of_run(answer.poison, tickets[0].rows),
             too_late=answer.state.too_late,
             open_groups=answer.state.open_groups,
             late=answer.late.bits(),
@@ -301,6 +316,16 @@ class Opened:
 
     async def _notify(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
         await self._send(owner.session, message, b"")
+
+
+def _of_run(poison: tuple[Poison, ...], copied: npt.NDArray[np.int64] | None) -> tuple[Poison, ...]:
+    """Return the rows at fault as those of the run; a row that several selections have is named once."""
+    if copied is None:
+        return poison
+    reasons: dict[int, str] = {}
+    for bad in poison:
+        reasons.setdefault(int(copied[bad.row]), bad.reason)
+    return tuple(Poison(row=row, reason=reason) for row, reason in sorted(reasons.items()))
 
 
 def _same(one: KnownQuery, other: KnownQuery) -> bool:

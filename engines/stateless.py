@@ -144,7 +144,7 @@ class StatelessStream:
         tagged = [item for item in items if item.tag is not None]
         try:
             with self.activity.running():
-                tables = self._evaluated(frame, items)
+                tables = self._evaluated(self.query.of_batch(frame), items)
         except Exception as error:
             if self._stream.stopping or not tagged:
                 raise

@@ -27,7 +27,7 @@ def check_streams(query: KnownQuery) -> tuple[str, ...]:
     session = sibling(query.base)
     folder = scratch_folder("stream")
     try:
-        frame = query.build(session.readStream.schema(query.run_columns).parquet(folder.as_uri()))
+        frame = query.of_stream(session.readStream.schema(query.run_columns).parquet(folder.as_uri()))
         check_streaming(frame, query)
         jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - what judges a plan is nowhere in the public API
         spark: Any = jvm.org.apache.spark.sql

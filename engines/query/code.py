@@ -70,6 +70,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
         _add(digest, b"stream" + msgspec.json.encode(stream))
     if query.part is not None:
         _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
+    if query.selections is not None:
+        _add(digest, b"selections" + msgspec.json.encode(query.selections))
     if query.output != APPEND:
         _add(digest, "\0".join(("output", query.output.mode, *query.output.key)).encode())
     if query.function:

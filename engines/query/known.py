@@ -23,13 +23,16 @@ from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_ow
 from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
 from engines.query.parts.timely import optimised, untimed, why_watermarks_differ
 from engines.query.reasons import why
+from engines.query.selections.expansion import with_selection
+from engines.query.selections.selectionplan import as_stateless, in_order, why_not_apart
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.query.streams.views import event_times, over_streams, with_watermark
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
-from infra.messages import EventTime, KeyPart, OpenQuery, QueryPlan
+from infra.messages import SELECTION, EventTime, KeyPart, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
+from infra.payload.marks import with_marks
 
 _log = logging.getLogger("spillway.host")
 
@@ -66,13 +69,29 @@ class KnownQuery:
 
     @property
     def run_columns(self) -> StructType:
-        """Return the columns of its runs, for Spark: those of a part have one more, which marks heartbeats."""
+        """Return the columns that Spark gets: of a part also the mark of heartbeats, or the number of the selection."""
+        if self.spec.selections is not None:
+            return with_selection(self.columns)
         return self.columns if self.spec.part is None else with_heartbeat(self.columns)
 
     @property
     def run_schema(self) -> pa.Schema:
-        """Return the columns of its runs, for Arrow."""
-        return self.input_schema if self.spec.part is None else schemas.arrow_of(self.run_columns)
+        """Return the columns that Spark gets, for Arrow."""
+        plain = self.spec.part is None and self.spec.selections is None
+        return self.input_schema if plain else schemas.arrow_of(self.run_columns)
+
+    @property
+    def sent_schema(self) -> pa.Schema:
+        """Return the columns of its runs as they are sent: selections are only marked there."""
+        return self.run_schema if self.spec.selections is None else with_marks(self.input_schema)
+
+    def of_stream(self, events: DataFrame) -> DataFrame:
+        """Return what Spark's stream computes: a query with selections is applied to each micro-batch, not to it."""
+        return self.build(events) if self.spec.selections is None else events
+
+    def of_batch(self, frame: DataFrame) -> DataFrame:
+        """Return the results of a micro-batch of that stream."""
+        return frame if self.spec.selections is None else self.build(frame)
 
 
 class KnownQueries:
@@ -124,6 +143,8 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         raise RefusedError(f"query {spec.query}: {refusal}")
     _check_carried(spec, "schema", input_schema)
     _check_tables(base, spec)
+    if spec.selections is not None:
+        return _with_selections(base, spec, columns, users, code_hash)
     build = over_streams(users, spec.streams, timed=False)
     found, result_schema = _analysed(base, spec, columns, build)
     timed = event_times(spec)
@@ -146,6 +167,20 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         else:
             build = _with_watermark(without_heartbeats(users, watermark), watermark)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+
+
+def _with_selections(
+    base: SparkSession, spec: OpenQuery, columns: StructType, users: Build, code_hash: str
+) -> KnownQuery:
+    if SELECTION in {name.lower() for name in columns.names}:
+        raise RefusedError(
+            f"query {spec.query}: its schema has a column {SELECTION}, which its selections add: rename it"
+        )
+    found, result_schema = _analysed(base, spec, with_selection(columns), users)
+    if refusal := why_not_apart(found, result_schema.names):
+        raise RefusedError(f"query {spec.query}: {refusal}")
+    input_schema, plan_apart = schemas.arrow_of(columns), as_stateless(found)
+    return KnownQuery(spec, base, columns, input_schema, result_schema, plan_apart, in_order(users), code_hash)
 
 
 def _check_tables(base: SparkSession, spec: OpenQuery) -> None:

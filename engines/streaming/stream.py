@@ -91,7 +91,7 @@ class Stream:
         try:
             reader = session.readStream.format(FORMAT).schema(self._query.run_columns)
             events = reader.option("socket", self._server.address).option("feed", self._name).load()
-            result = self._query.build(events)
+            result = self._query.of_stream(events)
             check_streaming(result, self._query)
             mode = self._query.spec.output.mode
             writer = result.writeStream.foreachBatch(self._on_batch).outputMode(mode).queryName(self._name)

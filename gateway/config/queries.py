@@ -26,10 +26,11 @@ from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingC
 from gateway.config.sections.extras import EXTRAS, why_missing
 from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
 from gateway.config.sections.payload import PayloadConfig
+from gateway.config.sections.selections import SelectionsConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import Checked, Finding, FunctionName, refuse
 from infra.link.frames import MAX_PAYLOAD_BYTES
-from infra.messages import EventStream, EventTime, KeyPart
+from infra.messages import EventStream, EventTime, KeyPart, SelectionRule
 
 # What a token or an encrypted value takes besides the value, as Base64, with the text around it; Base64 takes a third.
 _SEAL_BYTES = 64
@@ -59,6 +60,8 @@ class QueryConfig(Checked):
             or ``function``.
         function: a Python function that gets the events as a DataFrame and returns the results (docs/functions.md).
         event_time: the watermark of its events.
+        selections: how its events become selections, such as sliding windows, each processed by itself
+            (docs/selections.md).
         output: which results a query with state emits.
         tables: static tables that it reads besides its events (docs/tables.md).
         sink: where its results go.
@@ -80,6 +83,7 @@ class QueryConfig(Checked):
         ("_text_findings", ("sql", "function", "tables", "sources")),
         ("_column_findings", ("one_schema", "payload", "order", "one_source", "sources")),
         ("_event_time_findings", ("one_schema", "event_time", "sources")),
+        ("_selection_findings", ("one_schema", "selections", "event_time", "sources", "switching", "output")),
         ("_protection_findings", ("one_schema", "payload", "sources")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
@@ -97,6 +101,7 @@ class QueryConfig(Checked):
     sql: str | None = Field(default=None, examples=["SELECT id, customer FROM events WHERE id > 100"])
     function: FunctionName | None = Field(default=None, examples=["shop.orders:large_orders"])
     event_time: EventTimeConfig | None = None
+    selections: SelectionsConfig | None = None
     output: OutputConfig = OutputConfig()
     tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
@@ -177,6 +182,11 @@ class QueryConfig(Checked):
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
         return None if self.event_time is None else self.event_time.watermark
+
+    @property
+    def selection_rule(self) -> SelectionRule | None:
+        """Return ``selections`` as engine hosts get them."""
+        return None if self.selections is None else self.selections.rule
 
     @property
     def refreshed(self) -> dict[str, float]:
@@ -267,6 +277,24 @@ class QueryConfig(Checked):
         if self.event_time is None or self.sources:
             return []
         return self.event_time.findings(top_level_columns(self.schema_ddl))
+
+    def _selection_findings(self) -> list[Finding]:
+        if self.selections is None:
+            return []
+        apart = {
+            "sources": bool(self.sources),
+            "event_time": self.event_time is not None,
+            "output": self.output.mode != "append",
+        }
+        findings = [
+            Finding(key=(name,), what="cannot be used with selections; remove one of them")
+            for name, used in apart.items()
+            if used
+        ]
+        if self.switching.mode == "keys":
+            what = "must not be keys with selections: each selection may go to any lane; write auto"
+            findings.append(Finding(key=("switching", "mode"), what=what))
+        return findings + self.selections.findings(top_level_columns(self.schema_ddl))
 
     def _protection_findings(self) -> list[Finding]:
         columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import APPEND, EventStream, EventTime, KeyPart, OpenQuery, OutputMode, StaticTable
+from infra.messages import APPEND, EventStream, EventTime, KeyPart, OpenQuery, OutputMode, SelectionRule, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -36,6 +36,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         output: the same.
         tables: the same.
         part: the same; it says how the query is divided.
+        selections: the same.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
         place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
@@ -53,6 +54,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     output: OutputMode = APPEND
     tables: tuple[StaticTable, ...] = ()
     part: KeyPart | None = None
+    selections: SelectionRule | None = None
     state: int = 0
     begin_seq: int = 0
     place: str = ""
@@ -82,6 +84,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
             output=self.output,
             tables=self.tables,
             part=self.part,
+            selections=self.selections,
         )
         try:
             there = bool(self.schema_ddl) and all(Path(table.path).exists() for table in self.tables)
@@ -172,6 +175,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         output=definition.output,
         tables=definition.tables,
         part=definition.part,
+        selections=definition.selections,
         place=identity.place or secrets.token_hex(8),
     )
     write_atomically(folder / NAME, msgspec.json.encode(saved))

@@ -38,6 +38,7 @@ from infra.messages import (
     state_folder,
 )
 from infra.payload import CodecPolicy, Encoder
+from infra.payload.marks import with_marks
 from infra.payload.sealing import SECRET_BYTES, FieldKeys
 from infra.threads import run_to_end
 from policies.signals import HOME
@@ -59,6 +60,7 @@ class Opening:
         payload: the query's config.
         on_failed: see ``Opener``.
         divided: whether it is a part of a query, whose runs have one more column.
+        selects: whether its events are put together into selections, which one more column marks.
 
     Attributes:
         ready: the host's answer.
@@ -73,8 +75,9 @@ class Opening:
         on_failed: Callable[[str, str], None],
         *,
         divided: bool = False,
+        selects: bool = False,
     ) -> None:
-        self._divided = divided
+        self._divided, self._selects = divided, selects
         self._connection = connection
         self._payload = payload
         self._on_failed = on_failed
@@ -98,6 +101,8 @@ class Opening:
 
     def _of_runs(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of runs whose events have this one."""
+        if self._selects:
+            return with_marks(schema)
         return schema.append(pa.field(HEARTBEAT, pa.bool_())) if self._divided else schema
 
     @property
@@ -149,6 +154,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) 
         bad_rows_most=config.dead_letters.bad_rows_most,
         tables=tuple(table.declared(each, copies) for each, table in config.tables.items()),
         part=config.part,
+        selections=config.selection_rule,
     )
 
 
@@ -255,8 +261,13 @@ class Opener:
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
         )
-        divided = self.definition.part is not None
-        opening = Opening(connection, self._config.payload, self._on_failed, divided=divided)
+        opening = Opening(
+            connection,
+            self._config.payload,
+            self._on_failed,
+            divided=self.definition.part is not None,
+            selects=self.definition.selections is not None,
+        )
         # The listener is set before the answer, so that it misses no message right after it.
         opening.opened(await self._open(connection, message, opening.on_message))
         if not home:

@@ -28,6 +28,7 @@ from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
+from gateway.query.flow.selecting.selector import Selector, needed_from, selector_for
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
@@ -43,7 +44,7 @@ from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.messages import KeyPart, QueryPlan
+from infra.messages import KeyPart, OpenQuery, QueryPlan
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
@@ -122,6 +123,7 @@ class RunningQuery(RefreshedQuery):
         self.plan: QueryPlan | None = None
         self.tally = Tally() if tally is None else tally
         self._more = asyncio.Event()
+        self._selector: Selector | None = None
         self._letters = QueryLetters(name, config, folder, self.tally, clock)
         self.dead_letters, self.drop_dead_letters = self._letters.file, self._letters.drop
 
@@ -172,7 +174,7 @@ class RunningQuery(RefreshedQuery):
         self._memory = self._memory.renewed()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._close_parts)
-            await self._open_all(opener.definition.part, await self._open_parts(opener, self._ats), undo)
+            await self._open_all(opener.definition, await self._open_parts(opener, self._ats), undo)
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
         if self.config.refreshed and not only_finish:
@@ -182,9 +184,9 @@ class RunningQuery(RefreshedQuery):
             if self.switchable and self.stateful and not only_finish:
                 self._tasks.append(mover.begin())
 
-    async def _open_all(self, part: KeyPart | None, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
+    async def _open_all(self, definition: OpenQuery, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
-        self.plan = openings[0].plan
+        part, self.plan = definition.part, openings[0].plan
         schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
@@ -199,6 +201,9 @@ class RunningQuery(RefreshedQuery):
         if division is not None:
             home_seqs = [mover.home_seq for mover in self.movers] if self._places_parts else resume_seqs
             await self._forget_ends(needed_after(division.places, resume_seqs, home_seqs))
+        committed_before, most_bytes = sink.committed.watermark(), self._memory.bound_bytes // 2
+        begin_seq = self._identity.begin_seq
+        self._selector = selector_for(definition.selections, log, committed_before, begin_seq, most_bytes)
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
@@ -256,6 +261,7 @@ class RunningQuery(RefreshedQuery):
             pace=self._pace if division is None else replace(self._pace, part_s=0.0),
             division=division,
             watching=self._watching,
+            needed_from=needed_from(self._selector),
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
@@ -273,6 +279,7 @@ class RunningQuery(RefreshedQuery):
             order_column=order.by if order is not None and order.by != "arrival" else None,
             on_run=self._take,
             backlog=self._backlog,
+            selector=self._selector,
         )
 
     def _backlog(self) -> tuple[int, float]:

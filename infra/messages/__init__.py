@@ -12,6 +12,8 @@ from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import HEARTBEAT as HEARTBEAT
+from infra.messages.queries import SELECTION as SELECTION
+from infra.messages.queries import SELECTIONS as SELECTIONS
 from infra.messages.queries import CloseQuery as CloseQuery
 from infra.messages.queries import EventStream as EventStream
 from infra.messages.queries import EventTime as EventTime
@@ -21,6 +23,7 @@ from infra.messages.queries import OutputMode as OutputMode
 from infra.messages.queries import QueryFailed as QueryFailed
 from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused
+from infra.messages.queries import SelectionRule as SelectionRule
 from infra.messages.queries import TablePart as TablePart
 from infra.messages.runs import CommittedMessage as CommittedMessage
 from infra.messages.runs import Completed as Completed

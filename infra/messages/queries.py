@@ -31,6 +31,34 @@ class EventStream(msgspec.Struct, frozen=True, kw_only=True):
     event_time: EventTime | None = None
 
 
+class SelectionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which event opens a selection, and which closes it (Mayer et al., section IV). What is 0 does not count.
+
+    Attributes:
+        column: the TIMESTAMP column with the stream's time; empty if no time counts.
+        each_ms: the first event of each such stretch of the stream's time opens a selection.
+        each_events: each so-manieth event opens one.
+        after_ms: an event that comes more than this after the opening one closes it, and is no part of it.
+        events: the so-manieth event of a selection closes it.
+        most_events: a selection has at most so many events; then it is closed, whatever the others say.
+        most_open: at most so many selections may be open.
+    """
+
+    column: str
+    each_ms: int
+    each_events: int
+    after_ms: int
+    events: int
+    most_events: int
+    most_open: int
+
+
+SELECTION: Final = "selection"
+"""The column by which a query tells the selections of its events apart: their numbers, in the order of opening."""
+SELECTIONS: Final = "_selections"
+"""The last column of the runs of a query with selections: number and length of the one that begins with this row."""
+
+
 HEARTBEAT: Final = "_heartbeat"
 """The last column of the runs of a part: true for a row of another part, which only moves the watermark."""
 
@@ -98,6 +126,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
         tables_path: the folder of the versions; the host fills it in.
         part: the part of the query that this is; None: it is not divided.
+        selections: how its events become selections; None: each is processed by itself, or the query keeps state.
     """
 
     query: str
@@ -122,6 +151,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     tables: tuple[StaticTable, ...] = ()
     tables_path: str = ""
     part: KeyPart | None = None
+    selections: SelectionRule | None = None
 
 
 class TablePart(Message, frozen=True, kw_only=True):

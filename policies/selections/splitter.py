@@ -44,6 +44,23 @@ class OpenSelections:
     opened_ms: Int64Array
 
 
+class SplitterMark(NamedTuple):
+    """Where a splitter may begin again: it opens the same selections from there on.
+
+    Attributes:
+        event: the number of the next event.
+        selection: the number of the next selection.
+        before_ms: the stream's time at the event before; None before the first event.
+    """
+
+    event: int = 0
+    selection: int = 0
+    before_ms: int | None = None
+
+
+_START = SplitterMark()
+
+
 class TooManyOpenError(ValueError):
     """A run would leave more selections open than allowed; the splitter is as it was before."""
 
@@ -60,6 +77,7 @@ class SelectionSplitter:
         opening: P_s.
         closing: P_c.
         most_open: at most so many selections may be open after a run.
+        begin: where it begins.
 
     Attributes:
         open: the open selections.
@@ -67,14 +85,19 @@ class SelectionSplitter:
         next_selection: the number of the next selection.
     """
 
-    def __init__(self, opening: OpeningRule, closing: ClosingRule, most_open: int = 1_000_000) -> None:
+    def __init__(
+        self, opening: OpeningRule, closing: ClosingRule, most_open: int = 1_000_000, begin: SplitterMark = _START
+    ) -> None:
         self._opening = opening
         self._closing = closing
         self._most_open = most_open
-        self._before_ms: int | None = None
+        self.next_event, self.next_selection, self._before_ms = begin
         self.open = OpenSelections(_NONE, _NONE, _NONE)
-        self.next_event = 0
-        self.next_selection = 0
+
+    @property
+    def mark(self) -> SplitterMark:
+        """Where the next run begins. A splitter that begins there has none of the selections that are open now."""
+        return SplitterMark(self.next_event, self.next_selection, self._before_ms)
 
     @property
     def needed_from(self) -> int:

@@ -388,6 +388,6 @@ def _rows_at_fault(answer: Answer, runs: Sequence[Run]) -> list[int]:
     rows: list[int] = []
     before = 0
     for run in runs:
-        rows += [before + run.row_of(seq) for seq, _ in answer.poison if run.first_seq <= seq <= run.last_seq]
+        rows += [before + run.row_of(seq) for seq, _ in answer.poison if run.reports(seq)]
         before += run.events
     return rows

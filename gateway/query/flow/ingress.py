@@ -14,6 +14,7 @@ from gateway.query.flow.linger import Linger
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog, RunRecord
+from gateway.query.flow.selecting.selector import Selected, Selector
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
@@ -48,6 +49,7 @@ class Ingress:
         order_column: the event-time column; an event that is older than an earlier one is out of order. Or None.
         on_run: receives each run, in order of seq.
         backlog: returns how many runs wait for a lane, and how many events a lane serves a second (0: unknown).
+        selector: puts the events together into selections; None if the query has none.
 
     Attributes:
         sampler: decides which part of the events is shed.
@@ -67,6 +69,7 @@ class Ingress:
         order_column: str | None,
         on_run: Callable[[Run], None],
         backlog: Callable[[], tuple[int, float]],
+        selector: Selector | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -78,6 +81,7 @@ class Ingress:
         self._order_column = order_column
         self._on_run = on_run
         self._backlog = backlog
+        self._selector = selector
         self._linger = Linger(limits.linger_s)
         # The wall clock is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
@@ -134,7 +138,8 @@ class Ingress:
         """
         for record in list(self._log.runs):
             wanted_again = from_seq is not None and record.first_seq >= from_seq
-            if done.covers(record.first_seq, record.last_seq) and not wanted_again:
+            is_done = done.covers(record.first_seq, record.last_seq) and not wanted_again
+            if is_done and (self._selector is None or record.first_seq < self._selector.begin_seq):
                 continue
             if record.first_seq >= planned_end_seq:
                 await self._memory.wait()
@@ -146,7 +151,11 @@ class Ingress:
                     f"{record.start.record} to {record.end.record - 1}, but there are {chunk.batch.num_rows} events in "
                     "them now: restore the source"
                 )
-            self._hand_over(record, sampled(chunk.batch, record.shed), self._clock.now())
+            batch = sampled(chunk.batch, record.shed)
+            # Selections that are open after it may have events of a run that is done.
+            selected = None if self._selector is None else self._selector.select(batch, record.selections)
+            if not is_done:
+                self._hand_over(record, batch, self._clock.now(), selected)
         await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
 
     async def _read_again(self, record: RunRecord) -> Chunk:
@@ -203,6 +212,7 @@ class Ingress:
             self._log.skip(chunk.end, shed)
             return
         first_seq = self._log.next_seq
+        selected = None if self._selector is None else self._selector.select(batch)
         record = RunRecord(
             first_seq,
             first_seq + batch.num_rows - 1,
@@ -213,15 +223,17 @@ class Ingress:
             newest=self._newest_now(),
             shed=shed,
             shed_before=self._log.shed_since,
+            selections=None if self._selector is None else self._selector.mark,
         )
         await self._on_disk("the run log", lambda: self._log.append([record]))
         self._linger.cut(batch.num_rows)
-        self._hand_over(record, batch, read_s)
+        self._hand_over(record, batch, read_s, selected)
 
     async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
         await self._disk_outage.outlast(what, lambda: run_to_end(write))
 
-    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch, read_s: float) -> None:
+    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch, read_s: float, selected: Selected | None) -> None:
+        batch = batch if selected is None else selected.batch
         run = Run(
             record.first_seq,
             record.last_seq,
@@ -231,6 +243,8 @@ class Ingress:
             disordered=record.disordered,
             shed=record.shed + record.shed_before,
             read_s=read_s,
+            selected=None if selected is None else selected.seqs,
+            reports_from=0 if selected is None else selected.reports_from,
         )
         self._memory.take(run.raw_bytes)
         self._on_run(run)

@@ -16,7 +16,7 @@ from gateway.query.flow.lane import Answer
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from infra.clock import Clock
-from infra.messages import HEARTBEAT
+from infra.messages import HEARTBEAT, SELECTIONS
 
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 60.0
@@ -28,11 +28,12 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
         return
     reasons = {**dict.fromkeys(answer.late, _why_late(answer.watermark_ms)), **dict(answer.poison)}
     for run in runs:
-        seqs = sorted(seq for seq in reasons if run.first_seq <= seq <= run.last_seq)
+        seqs = sorted(seq for seq in reasons if run.reports(seq))
         # All at once: of a micro-batch there may be thousands.
         rows = run.batch.take(pa.array([run.row_of(seq) for seq in seqs], pa.int64())).to_pylist()
         for seq, row in zip(seqs, rows, strict=True):
             row.pop(HEARTBEAT, None)
+            row.pop(SELECTIONS, None)
             yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
 
 

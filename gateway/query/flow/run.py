@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from policies.arrays import IntArray
+from policies.selections.streamtime import Int64Array
 
 # Runs in one micro-batch: more of them save Spark's fixed costs, fewer are answered earlier.
 BATCH_RUNS_MAX = 8
@@ -21,6 +22,9 @@ class Run:
     shed between the end of the previous run and the end of this one. ``seqs`` is None if the run has every event of its
     range. Else it is one part of a run: then it holds the seq of each of its events, ascending. ``batch`` may have one
     more row, a heartbeat. ``read_s`` is when it had been read from the source, if that is known.
+
+    Of a query with selections, ``batch`` has the events of the selections that the run closes. ``selected`` holds the
+    seq of each row, ascending; ``reports_from`` is the first seq that no earlier run had in its rows.
     """
 
     first_seq: int
@@ -32,6 +36,8 @@ class Run:
     shed: int = 0
     seqs: IntArray | None = None
     read_s: float | None = None
+    selected: Int64Array | None = None
+    reports_from: int = 0
 
     @property
     def events(self) -> int:
@@ -40,10 +46,20 @@ class Run:
 
     def seq_of(self, row: int) -> int | None:
         """Return the seq of the event in a row; None if that is a heartbeat."""
+        if self.selected is not None:
+            return int(self.selected[row])
         if self.seqs is None:
             return self.first_seq + row
         return int(self.seqs[row]) if row < len(self.seqs) else None
 
     def row_of(self, seq: int) -> int:
         """Return the row of an event that the run has."""
+        if self.selected is not None:
+            return int(np.searchsorted(self.selected, seq))
         return seq - self.first_seq if self.seqs is None else int(np.searchsorted(self.seqs, seq))
+
+    def reports(self, seq: int) -> bool:
+        """Whether it is this run that tells why an event has no result."""
+        if self.selected is None:
+            return self.first_seq <= seq <= self.last_seq
+        return seq >= self.reports_from and seq in self.selected

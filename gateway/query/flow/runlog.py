@@ -21,6 +21,22 @@ from infra.failpoints import reached
 from infra.statefiles import StateError, make_folder, sync_folder, write_atomically
 
 
+class SelectionMark(msgspec.Struct, frozen=True, array_like=True):
+    """Where the selections of the next run begin: see ``policies.selections.splitter.SplitterMark``.
+
+    Attributes:
+        selection: the number of the next selection.
+        before_ms: the stream's time at the event before; None before the first event.
+        reports_from: the first seq that no run so far had among its rows.
+        needed_from: the first seq that an open selection has.
+    """
+
+    selection: int = 0
+    before_ms: int | None = None
+    reports_from: int = 0
+    needed_from: int = 0
+
+
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     """A run: its seq range, the source positions around it, and the mean due time of its events.
 
@@ -28,7 +44,8 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     the previous run and this one were shed.
     ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not survive a reboot. ``disordered``: it
     contains an event older than an earlier one, and is processed at home. ``newest``: the event-time column that
-    decides this, and the newest time in it (us since 1970) up to the end of this run.
+    decides this, and the newest time in it (us since 1970) up to the end of this run. ``selections``: where those of
+    the next run begin, if the query has any.
     """
 
     first_seq: int
@@ -40,13 +57,14 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     newest: tuple[str, int] | None = None
     shed: int = 0
     shed_before: int = 0
+    selections: SelectionMark | None = None
 
 
 class LogHead(msgspec.Struct, frozen=True, tag="head"):
     """The first line: the log's owner, the start of its replay, the end of earlier runs, and their newest time.
 
     ``shed`` counts the events that were shed before its position. ``source`` is the mark of the source of all positions
-    in the log; None in a log of an older version.
+    in the log; None in a log of an older version. ``selections``: see ``RunRecord``.
     """
 
     owner: str
@@ -56,6 +74,7 @@ class LogHead(msgspec.Struct, frozen=True, tag="head"):
     newest: tuple[str, int] | None = None
     shed: int = 0
     source: Mark | None = None
+    selections: SelectionMark | None = None
 
 
 _LOG = logging.getLogger(__name__)
@@ -119,6 +138,12 @@ class RunLog:
         return runs[-1].newest if runs else self.head.newest
 
     @property
+    def selections(self) -> SelectionMark:
+        """Where the selections of the next run begin."""
+        runs = self.runs
+        return (runs[-1].selections if runs else self.head.selections) or SelectionMark()
+
+    @property
     def position(self) -> Position:
         """The source position after the last run in the log, and after skipped records."""
         skipped, runs = self._skipped, self.runs
@@ -174,7 +199,12 @@ class RunLog:
                 last = self.runs[keep - 1]
                 shed = self.head.shed + _shed(self.runs[:keep])
                 self.head = msgspec.structs.replace(
-                    self.head, next_seq=last.last_seq + 1, position=last.end, newest=last.newest, shed=shed
+                    self.head,
+                    next_seq=last.last_seq + 1,
+                    position=last.end,
+                    newest=last.newest,
+                    shed=shed,
+                    selections=last.selections,
                 )
                 self.runs = self.runs[keep:]
             if self._appended_bytes >= rewrite_bytes:
@@ -204,7 +234,15 @@ class RunLog:
             OSError: the disk fails; call it again.
         """
         with self._lock:
-            head = LogHead(self.head.owner, started_wall_s, self.next_seq, position, shed=self.shed_events, source=mark)
+            head = LogHead(
+                self.head.owner,
+                started_wall_s,
+                self.next_seq,
+                position,
+                shed=self.shed_events,
+                source=mark,
+                selections=self.selections,
+            )
             self._replace_head(head, [])
 
     def _replace_head(self, head: LogHead, runs: list[RunRecord]) -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from engines.isolation.atonce import evaluate
 from engines.isolation.isolate import BrokenError
 from engines.query.known import KnownQuery, RefusedError, understand
+from engines.query.selections.expansion import expanded
 from engines.spark.session import build_session, stop_session
 from engines.spark.sparkconf import equal_everywhere
 from engines.spark.tablefiles import TABLES
@@ -23,11 +25,15 @@ from gateway.config.codepath import code_path_for
 from gateway.config.words import units
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
+from gateway.query.flow.runlog import SelectionMark
+from gateway.query.flow.selecting.selector import HeldTooMuchError, Selector
 from gateway.views.check.checking import opening
-from gateway.views.tryout.sampling import Sample, SampleError, read_sample, why_no_sample
+from gateway.views.tryout.sampling import SAMPLE_BYTES, Sample, SampleError, read_sample, why_no_sample
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 from infra.payload.tablefiles import TableError
+from policies.selections.splitter import TooManyOpenError
+from policies.selections.streamtime import Int64Array
 
 
 @dataclass(frozen=True)
@@ -125,12 +131,33 @@ def try_known(
     name = known.spec.query
     try:
         sample = read_sample(config, name, known.input_schema, given, workdir / "sources" / name, most)
-        results, bad = evaluate(known, sample.events, SystemClock())
+        rows, events = in_selections(known, sample.events)
+        results, bad_rows = evaluate(known, rows, SystemClock())
+        bad = {int(events[row]): reason for row, reason in sorted(bad_rows.items(), reverse=True)}
     except BrokenError as error:
         return NotTried(name, f"query {name}: {error}", refused=True)
     except SampleError as error:
         return NotTried(name, f"query {name}: {error}", refused=False)
+    except (TooManyOpenError, HeldTooMuchError) as error:
+        return NotTried(name, f"query {name}: {error}", refused=True)
     return Tried(name, sample, results, bad, notes(config.queries[name], stateful=known.plan.stateful))
+
+
+def in_selections(known: KnownQuery, events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array]:
+    """Return the rows that a query sees of some events, and of which event each is a copy, shape (rows,).
+
+    Of a query with selections these are the events of those that the events close.
+
+    Raises:
+        TooManyOpenError: too many selections would be open.
+        HeldTooMuchError: their events would take too much memory.
+    """
+    rule = known.spec.selections
+    if rule is None:
+        return events, np.arange(events.num_rows)
+    selected = Selector(rule, 0, SelectionMark(), SAMPLE_BYTES).select(events)
+    rows, copied = expanded(selected.batch)
+    return rows, selected.seqs[copied]
 
 
 def notes(query: QueryConfig, *, stateful: bool) -> tuple[str, ...]:
@@ -140,6 +167,8 @@ def notes(query: QueryConfig, *, stateful: bool) -> tuple[str, ...]:
         query: the query's config.
         stateful: whether its plan keeps state.
     """
+    if query.selections is not None:
+        return ("selections that are still open after these events are not shown",)
     if not stateful:
         return ()
     said = ["open groups and windows are shown as if the source had ended after these events"]

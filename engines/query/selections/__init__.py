@@ -1,0 +1,1 @@
+"""Queries whose events are put together into selections: each selection is processed by itself."""

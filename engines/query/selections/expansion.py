@@ -1,0 +1,51 @@
+"""Runs with selections: a run has each event once, the query sees it once for each selection that it belongs to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StructField, StructType
+
+from infra.messages import SELECTION, SELECTIONS
+from infra.payload.errors import PayloadError
+
+ROWS_MOST: Final = 50_000_000
+"""Rows of a run as the query sees them. A run with more of them is refused before memory is allocated."""
+
+
+def with_selection(columns: StructType) -> StructType:
+    """Return the columns that a query with selections sees: those of its events, and the number of the selection."""
+    return StructType([*columns.fields, StructField(SELECTION, LongType(), True)])
+
+
+def expanded(run: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    """Return the rows of a run as the query sees them, and of which row of the run each is a copy, shape (rows,).
+
+    Args:
+        run: the events, each once; its last column names the selections that begin with them.
+
+    Raises:
+        PayloadError: a selection is longer than the run, or there are too many rows.
+    """
+    marks = run.column(SELECTIONS)
+    begins = np.flatnonzero(pc.is_valid(marks).to_numpy(zero_copy_only=False))
+    numbers, lengths = (
+        marks.field(index).to_numpy(zero_copy_only=False)[begins].astype(np.int64) for index in range(2)
+    )
+    if np.any(lengths <= 0) or np.any(begins + lengths > run.num_rows):
+        raise PayloadError(f"a selection is longer than its run of {run.num_rows} events")
+    count = int(lengths.sum())
+    if count > ROWS_MOST:
+        raise PayloadError(
+            f"the selections of a run have {count:,} events together, and {ROWS_MOST:,} may be: close selections "
+            "sooner, open fewer, or let runs hold fewer events (runs.max_events)"
+        )
+    before = np.cumsum(lengths) - lengths
+    rows = np.repeat(begins - before, lengths) + np.arange(count)
+    selection = pa.array(np.repeat(numbers, lengths), pa.int64())
+    events = run.drop_columns([SELECTIONS]).take(pa.array(rows, pa.int64()))
+    return events.append_column(pa.field(SELECTION, pa.int64()), selection), rows

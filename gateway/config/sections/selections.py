@@ -1,0 +1,94 @@
+"""The config's section about selections: which event opens one, and which closes it (docs/selections.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from gateway.config.connectors.streams import column_problem
+from gateway.config.words.fields import Finding, LongerThanZero, Section, refuse
+from infra.messages import SelectionRule
+
+_MOST = 10_000_000
+
+
+class OpensConfig(Section):
+    """Which event opens a selection: exactly one of these.
+
+    Attributes:
+        every_s: the first event of each such stretch of the stream's time.
+        every_events: each so-manieth event, beginning with the first.
+    """
+
+    every_s: LongerThanZero | None = Field(default=None, alias="every", examples=["10s"])
+    every_events: int | None = Field(default=None, ge=1, le=_MOST, examples=[100])
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.every_s is None) == (self.every_events is None):
+            refuse([Finding(key=(), what="give exactly one of every and every_events")])
+        return self
+
+
+class ClosesConfig(Section):
+    """Which event closes a selection: the first for which one of these holds.
+
+    Attributes:
+        after_s: it comes more than this after the opening event; it is no part of the selection.
+        events: it is the so-manieth of the selection.
+    """
+
+    after_s: LongerThanZero | None = Field(default=None, alias="after", examples=["60s"])
+    events: int | None = Field(default=None, ge=1, le=_MOST, examples=[500])
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.after_s is None and self.events is None:
+            refuse([Finding(key=(), what="give after, events, or both: else no selection ends")])
+        return self
+
+
+class SelectionsConfig(Section):
+    """How the events of a query become selections, each of which the query processes by itself.
+
+    Attributes:
+        time: the TIMESTAMP column of the schema with the stream's time; needed if ``every`` or ``after`` is given.
+        opens: which event opens a selection.
+        closes: which event closes it.
+        max_events: a selection has at most so many events; then it ends, whatever ``closes`` says.
+        max_open: at most so many selections may be open; with more of them the query fails.
+    """
+
+    time: str | None = Field(default=None, examples=["at"])
+    opens: OpensConfig
+    closes: ClosesConfig
+    max_events: int = Field(default=100_000, ge=1, le=_MOST)
+    max_open: int = Field(default=100_000, ge=1, le=_MOST)
+
+    @property
+    def rule(self) -> SelectionRule:
+        """Return it as engine hosts get it."""
+        return SelectionRule(
+            column=self.time or "",
+            each_ms=_ms(self.opens.every_s),
+            each_events=self.opens.every_events or 0,
+            after_ms=_ms(self.closes.after_s),
+            events=self.closes.events or 0,
+            most_events=self.max_events,
+            most_open=self.max_open,
+        )
+
+    def findings(self, columns: Mapping[str, str]) -> list[Finding]:
+        """Return what is wrong with the column; ``columns`` are those of the schema, with their types."""
+        timed = self.opens.every_s is not None or self.closes.after_s is not None
+        if self.time is None:
+            what = "is missing: every and after need the TIMESTAMP column with the stream's time" if timed else None
+        else:
+            what = column_problem(columns, self.time, "TIMESTAMP")
+        return [Finding(key=("selections", "time"), what=what)] if what else []
+
+
+def _ms(seconds: float | None) -> int:
+    return 0 if seconds is None else max(1, round(seconds * 1000))

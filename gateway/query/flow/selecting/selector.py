@@ -1,0 +1,187 @@
+"""Gives each run of a query the events of the selections that it closes, and holds the events of open ones."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.query.flow.runlog import RunLog, SelectionMark
+from infra.messages import SelectionRule
+from infra.payload.marks import MARK, with_marks
+from policies.selections.closing import ClosingRule
+from policies.selections.opening import EachCount, EachTime
+from policies.selections.splitter import ClosedSelections, SelectionSplitter, SplitterMark, needed
+from policies.selections.streamtime import Int64Array
+
+
+class Selected(NamedTuple):
+    """What a run becomes.
+
+    Attributes:
+        batch: the events of the selections that it closes, each once, with their marks.
+        seqs: the seq of each row, ascending, shape (rows,).
+        reports_from: the first seq that no earlier run had among its rows.
+    """
+
+    batch: pa.RecordBatch
+    seqs: Int64Array
+    reports_from: int
+
+
+class HeldTooMuchError(Exception):
+    """The events of open selections need more memory than allowed; the message says what to do."""
+
+
+class Selector:
+    """The splitter of one query, with the events that open selections have.
+
+    Args:
+        rule: which event opens a selection, and which closes it.
+        begin_seq: the first event.
+        begin: where the selections begin there.
+        most_bytes: the events of open selections may take so much memory.
+
+    Attributes:
+        begin_seq: the first event.
+    """
+
+    def __init__(self, rule: SelectionRule, begin_seq: int, begin: SelectionMark, most_bytes: int) -> None:
+        self.begin_seq = begin_seq
+        self._column = rule.column
+        self._most_bytes = most_bytes
+        opening = EachTime(rule.each_ms) if rule.each_ms else EachCount(rule.each_events)
+        closing = ClosingRule(after_ms=rule.after_ms or None, events=rule.events or None, most_events=rule.most_events)
+        mark = SplitterMark(begin_seq, begin.selection, begin.before_ms)
+        self._splitter = SelectionSplitter(opening, closing, rule.most_open, mark)
+        self._reports_from = begin.reports_from
+        self._held: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._needed: deque[tuple[int, int]] = deque()
+        self._needed_from = begin_seq
+
+    @property
+    def mark(self) -> SelectionMark:
+        """Where the selections of the next run begin."""
+        mark = self._splitter.mark
+        return SelectionMark(mark.selection, mark.before_ms, self._reports_from, self._splitter.needed_from)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of the events that open selections have."""
+        return sum(batch.nbytes for _, batch in self._held)
+
+    def needed_from(self, committed_before: int) -> int:
+        """Return the first event that a start needs if everything before ``committed_before`` is committed."""
+        while self._needed and self._needed[0][0] < committed_before:
+            self._needed_from = self._needed.popleft()[1]
+        return min(self._needed_from, committed_before)
+
+    def select(self, batch: pa.RecordBatch, logged: SelectionMark | None = None) -> Selected:
+        """Return what the next run becomes.
+
+        Args:
+            batch: its events, which follow those of the run before.
+            logged: of a run that is cut again, the mark that was logged with it: this selector may have begun after
+                selections that the run has closed, and whose events were reported with it.
+
+        Raises:
+            TooManyOpenError: too many selections would be open afterwards.
+            HeldTooMuchError: their events would take too much memory.
+        """
+        self._held.append((self._splitter.next_event, batch))
+        closed = self._splitter.split(self._times_ms(batch))
+        selected = self._selected(closed)
+        if logged is not None:
+            self._reports_from = max(self._reports_from, logged.reports_from)
+        self._drop()
+        if (held_bytes := self.held_bytes) > self._most_bytes:
+            raise HeldTooMuchError(
+                f"its {len(self._splitter.open.first):,} open selections hold {held_bytes:,} bytes of events, and "
+                f"{self._most_bytes:,} may be: close them sooner, or raise gateway.memory"
+            )
+        self._needed.append((self._splitter.next_event - 1, self._splitter.needed_from))
+        return selected
+
+    def _times_ms(self, batch: pa.RecordBatch) -> Int64Array:
+        if not self._column:
+            return np.zeros(batch.num_rows, dtype=np.int64)
+        times = batch.column(self._column).cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        # An event without a time does not move the stream's time.
+        oldest = np.iinfo(np.int64).min
+        found: Int64Array = pc.fill_null(times, pa.scalar(oldest, pa.int64())).to_numpy(zero_copy_only=False)
+        return found
+
+    def _selected(self, closed: ClosedSelections) -> Selected:
+        reports_from, schema = self._reports_from, with_marks(self._held[-1][1].schema)
+        if not len(closed.selection):
+            return Selected(_nothing(schema), closed.first, reports_from)
+        first, end = int(closed.first[0]), int(closed.end.max())
+        self._reports_from = max(reports_from, end)
+        wanted = needed(closed, first, end - first)
+        seqs = first + np.flatnonzero(wanted)
+        rows = self._between(first, end).filter(pa.array(wanted))
+        begins = np.searchsorted(seqs, closed.first)
+        marks = _marks(len(seqs), begins, closed)
+        return Selected(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema), seqs, reports_from)
+
+    def _between(self, first: int, end: int) -> pa.RecordBatch:
+        parts = [
+            batch.slice(max(0, first - at), max(0, min(end, at + batch.num_rows) - max(first, at)))
+            for at, batch in self._held
+            if at < end and at + batch.num_rows > first
+        ]
+        return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+    def _drop(self) -> None:
+        while self._held and self._held[0][0] + self._held[0][1].num_rows <= self._splitter.needed_from:
+            self._held.popleft()
+
+
+def selector_for(
+    rule: SelectionRule | None, log: RunLog, committed_before: int, begin_seq: int, most_bytes: int
+) -> Selector | None:
+    """Return the selector that goes on with what a query's run log has; None without a rule.
+
+    It begins with the first run of which an open selection has events, or which is not committed. The log has that one.
+
+    Args:
+        rule: which event opens a selection, and which closes it.
+        log: the query's run log.
+        committed_before: the sink has everything before this seq.
+        begin_seq: where the query's definition begins: earlier events are in no selection of it.
+        most_bytes: see ``Selector``.
+    """
+    if rule is None:
+        return None
+    runs = log.runs
+    committed = [run for run in runs if run.last_seq < committed_before]
+    open_from = committed[-1].selections.needed_from if committed and committed[-1].selections is not None else 0
+    at = next((i for i, run in enumerate(runs) if run.last_seq >= open_from and run.first_seq >= begin_seq), len(runs))
+    mark = runs[at - 1].selections if at else log.head.selections
+    first_seq = runs[at].first_seq if at < len(runs) else log.next_seq
+    return Selector(rule, first_seq, mark or SelectionMark(), most_bytes)
+
+
+def needed_from(selector: Selector | None) -> Callable[[int], int]:
+    """Return ``Selector.needed_from``; without a selector, what is committed is not needed again."""
+    return _itself if selector is None else selector.needed_from
+
+
+def _itself(committed_before: int) -> int:
+    return committed_before
+
+
+def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _marks(rows: int, begins: Int64Array, closed: ClosedSelections) -> pa.Array:
+    """Return the column of marks: at the first row of each selection its number and its length."""
+    number, length = np.zeros((2, rows), dtype=np.int64)
+    is_empty = np.ones(rows, dtype=np.bool_)
+    number[begins], length[begins], is_empty[begins] = closed.selection, closed.end - closed.first, False
+    return pa.StructArray.from_arrays([pa.array(number), pa.array(length)], fields=list(MARK), mask=pa.array(is_empty))
