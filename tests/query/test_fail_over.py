@@ -245,6 +245,13 @@ def test_a_journal_is_replicated_only_where_another_gateway_can_use_it(town: Tow
     assert not why_it_stays(town.site.config(source=source, sink=S3, gateway=gateway).queries["q"], stateful=False)
 
 
+def test_a_query_with_selections_is_continued_only_where_its_run_log_is(town: Town) -> None:
+    windows = {"opens": {"every_events": 10}, "closes": {"events": 20}}
+    source = {"type": "s3", "bucket": "events"}
+    config = town.site.config(source=source, sink=S3, selections=windows)
+    assert "open selections" in why_it_stays(config.queries["q"], stateful=False)
+
+
 async def test_a_query_with_state_is_continued_only_where_its_state_is(town: Town) -> None:
     town.site.write("in.jsonl", range(40))
     counting: dict[str, Any] = {"sink": S3, "sql": "SELECT COUNT all"}
