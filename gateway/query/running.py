@@ -28,7 +28,7 @@ from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
-from gateway.query.flow.selecting.selector import Selector, needed_from, selector_for
+from gateway.query.flow.selecting.selector import Selector, selector_for
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
@@ -261,7 +261,6 @@ class RunningQuery(RefreshedQuery):
             pace=self._pace if division is None else replace(self._pace, part_s=0.0),
             division=division,
             watching=self._watching,
-            needed_from=needed_from(self._selector),
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:

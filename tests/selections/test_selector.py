@@ -110,7 +110,7 @@ def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data:
     committed = data.draw(st.integers(0, len(said)), label="committed runs")
     committed_before = sum(len(times_ms) for times_ms in said[:committed])
     if data.draw(st.booleans(), label="the log has forgotten what is not needed"):
-        log.retire(selector.needed_from(committed_before))
+        log.retire(log.needed_from(committed_before))
     again = selector_for(rule, log, committed_before, 0, MOST_BYTES)
     assert again is not None
     skipped = len(said) - sum(1 for run in log.runs if run.first_seq >= again.begin_seq)

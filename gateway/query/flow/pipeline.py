@@ -60,7 +60,6 @@ class Pipeline:
         pace: how often the sink is written.
         division: how the query is divided; None if it is not.
         watching: returns what sees the events of a part's exchange, if that is wanted; None: of the whole query's.
-        needed_from: returns the first event that a start needs, by that before which everything is committed.
 
     Attributes:
         parts: the dispatcher of each part; one if the query is not divided.
@@ -83,10 +82,8 @@ class Pipeline:
         pace: Pace = PACE,
         division: Division | None = None,
         watching: Callable[[int | None], Watch | None] = lambda _: None,
-        needed_from: Callable[[int], int] = lambda seq: seq,
     ) -> None:
         self.name = name
-        self._needed_from = needed_from
         self._owner = owner
         self._log = log
         self._sink = sink
@@ -228,7 +225,7 @@ class Pipeline:
         await self._delivery.run()
 
     def _done_before(self, committed: IntervalSet) -> int:
-        return self._needed_from(min(part.kept.needed_from(committed.watermark()) for part in self.parts))
+        return self._log.needed_from(min(part.kept.needed_from(committed.watermark()) for part in self.parts))
 
     @property
     def needed_from(self) -> int:

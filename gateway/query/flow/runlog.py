@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import zlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -142,6 +143,16 @@ class RunLog:
         """Where the selections of the next run begin."""
         runs = self.runs
         return (runs[-1].selections if runs else self.head.selections) or SelectionMark()
+
+    def needed_from(self, committed_before: int) -> int:
+        """Return the first event that a start needs once everything before ``committed_before`` is committed.
+
+        That is an earlier one if a selection that is open there has it.
+        """
+        runs = self.runs
+        at = bisect_left(runs, committed_before, key=lambda run: run.last_seq)
+        mark = runs[at - 1].selections if at else self.head.selections
+        return committed_before if mark is None else min(committed_before, mark.needed_from)
 
     @property
     def position(self) -> Position:

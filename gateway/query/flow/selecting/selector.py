@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -60,8 +59,6 @@ class Selector:
         self._splitter = SelectionSplitter(opening, closing, rule.most_open, mark)
         self._reports_from = begin.reports_from
         self._held: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._needed: deque[tuple[int, int]] = deque()
-        self._needed_from = begin_seq
 
     @property
     def mark(self) -> SelectionMark:
@@ -73,12 +70,6 @@ class Selector:
     def held_bytes(self) -> int:
         """The size of the events that open selections have."""
         return sum(batch.nbytes for _, batch in self._held)
-
-    def needed_from(self, committed_before: int) -> int:
-        """Return the first event that a start needs if everything before ``committed_before`` is committed."""
-        while self._needed and self._needed[0][0] < committed_before:
-            self._needed_from = self._needed.popleft()[1]
-        return min(self._needed_from, committed_before)
 
     def select(self, batch: pa.RecordBatch, logged: SelectionMark | None = None) -> Selected:
         """Return what the next run becomes.
@@ -103,7 +94,6 @@ class Selector:
                 f"its {len(self._splitter.open.first):,} open selections hold {held_bytes:,} bytes of events, and "
                 f"{self._most_bytes:,} may be: close them sooner, or raise gateway.memory"
             )
-        self._needed.append((self._splitter.next_event - 1, self._splitter.needed_from))
         return selected
 
     def _times_ms(self, batch: pa.RecordBatch) -> Int64Array:
@@ -158,21 +148,11 @@ def selector_for(
     if rule is None:
         return None
     runs = log.runs
-    committed = [run for run in runs if run.last_seq < committed_before]
-    open_from = committed[-1].selections.needed_from if committed and committed[-1].selections is not None else 0
+    open_from = log.needed_from(committed_before)
     at = next((i for i, run in enumerate(runs) if run.last_seq >= open_from and run.first_seq >= begin_seq), len(runs))
     mark = runs[at - 1].selections if at else log.head.selections
     first_seq = runs[at].first_seq if at < len(runs) else log.next_seq
     return Selector(rule, first_seq, mark or SelectionMark(), most_bytes)
-
-
-def needed_from(selector: Selector | None) -> Callable[[int], int]:
-    """Return ``Selector.needed_from``; without a selector, what is committed is not needed again."""
-    return _itself if selector is None else selector.needed_from
-
-
-def _itself(committed_before: int) -> int:
-    return committed_before
 
 
 def _nothing(schema: pa.Schema) -> pa.RecordBatch:
