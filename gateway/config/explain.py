@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.models import Config
-from gateway.config.words.fields import LATER
 
 Key = tuple[str | int, ...]
 
@@ -93,8 +92,6 @@ def _text(detail: ErrorDetails, key: Key, schema: dict[str, Any], data: dict[str
 
 
 def _word_text(word: str, expected: list[str]) -> str:
-    if any(word in words for words in LATER.values()):
-        return f'"{word}" is not available yet; available now: {", ".join(expected)}'
     return f'"{word}" is not one of {", ".join(expected)}{_did_you_mean(word, expected)}'
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.config.words.ddl import top_level_columns
-from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Share, Size, Usd, not_yet, refuse
+from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Share, Size, Usd, refuse
 from gateway.config.words.units import share_fraction
 
 _WINDOWS_MOST: Final = 120
@@ -44,10 +44,7 @@ class SwitchingConfig(Section):
         dry_run: only tell what would be done: the query's events stay home, and it launches no VM.
     """
 
-    mode: Annotated[
-        Literal["auto", "data", "keys", "query", "off"],
-        not_yet("mode", ("auto", "data", "keys", "query", "off")),
-    ] = "auto"
+    mode: Literal["auto", "data", "keys", "query", "off"] = "auto"
     key: str | None = Field(default=None, examples=["customer"])
     parts: int = Field(default=4, ge=2, le=_PARTS_MOST, examples=[8])
     share: Annotated[

@@ -123,7 +123,7 @@ def test_late_rows_of_a_divided_query_may_be_kept(write: Write) -> None:
         ("switching: {start_vm_above: 2s}", "switching.start_vm_above", "must be above send_above"),
         ("switching: {send_above: 2.5s}", "switching.start_vm_above", "must be above send_above"),
         ("switching: {keep_vm_above: 2.1s}", "switching.keep_vm_above", "must not be above send_above"),
-        ("switching: {mode: selections}", "switching.mode", "available now: auto, data, keys, query, off"),
+        ("switching: {mode: selections}", "switching.mode", '"selections" is not one of auto, data, keys, query, off'),
         ("switching: {mode: keys}", "switching.key", "is missing: write one of id, "),
         ("switching: {mode: keys, key: bdy}", "switching.key", "is 'bdy', which is no column of the schema"),
         ("switching: {mode: keys, key: body, parts: 1}", "switching.parts", "2"),

@@ -75,6 +75,11 @@ def test_windows_of_time_and_of_events_become_rules(write: Write) -> None:
             "queries.first.switching.mode",
             "must not be keys with selections",
         ),
+        (
+            ["switching: {mode: selections}"],
+            "queries.first.switching.mode",
+            '"selections" is not one of auto, data, keys',
+        ),
         ([WINDOWS, "output: {mode: complete}"], "queries.first.output", "cannot be used with selections"),
     ],
 )

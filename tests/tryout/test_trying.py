@@ -71,6 +71,22 @@ def test_a_query_with_state_shows_its_open_groups_and_says_so(spark: SparkSessio
     assert "waits 10s for late ones" in said
 
 
+def test_selections_that_a_sample_closes_are_shown_without_the_events_at_fault(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path / "in.jsonl", *(f'{{"id": "{"x" if n == 3 else n}", "n": {n}}}' for n in range(9)))
+    outcome = tried(
+        spark,
+        tmp_path,
+        selections={"opens": {"every_events": 2}, "closes": {"events": 4}},
+        sql="SELECT selection, sum(CAST(id AS INT)) AS total FROM events GROUP BY selection",
+    )
+    assert isinstance(outcome, Tried)
+    assert [tuple(row.values()) for row in outcome.results.to_pylist()] == [(0, 3), (1, 11), (2, 22)]
+    assert list(outcome.bad) == [3]
+    assert outcome.notes == ("selections that are still open after these events are not shown",)
+
+
 def test_rows_that_make_a_query_with_state_fail_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "in.jsonl", '{"id": "1", "n": 1}', '{"id": "x", "n": 1}', '{"id": "3", "n": 2}')
     outcome = tried(spark, tmp_path, sql="SELECT n, sum(CAST(id AS INT)) AS s FROM events GROUP BY n")

@@ -1,4 +1,4 @@
-"""The types of config fields: quantities, paths, and words, some of which are planned for later versions."""
+"""The types of config fields: quantities, paths, and words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from os.path import normpath
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
@@ -16,10 +16,6 @@ from pydantic_core import PydanticCustomError
 from engines.spark.sparkconf import why_owned
 from gateway.config.words import units
 
-# Words of the design that this version does not support yet: a clearer answer than "unknown".
-LATER: Final[dict[str, tuple[str, ...]]] = {
-    "mode": ("selections",),
-}
 ROW_SUFFIXES: Final = (
     *(".jsonl", ".jsonl.gz", ".jsonl.zst"),
     *(".csv", ".csv.gz", ".csv.zst"),
@@ -127,21 +123,6 @@ TimeOfDay = Annotated[
     int, BeforeValidator(_second_of_day, json_schema_input_type=Annotated[str, Field(pattern=_TIME.pattern)])
 ]
 Zone = Annotated[str, AfterValidator(_known_zone)]
-
-
-def not_yet(kind: str, available: tuple[str, ...]) -> BeforeValidator:
-    """Return a validator that reports a word that is planned for a later version."""
-
-    def check(value: object) -> object:
-        if value in LATER[kind]:
-            _refuse_word(value, available)
-        return value
-
-    return BeforeValidator(check)
-
-
-def _refuse_word(value: object, available: tuple[str, ...]) -> NoReturn:
-    raise ValueError(f'"{value}" is not available yet; available now: {", ".join(available)}')
 
 
 def folder_of(info: ValidationInfo) -> Path:
