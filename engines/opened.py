@@ -248,8 +248,8 @@ class Opened:
         run = ticket.run
         try:
             rows = decoder.decode(payload)
-            if engine.query.spec.selections is not None:
-                rows, copied = expanded(rows)
+            if (rule := engine.query.spec.selections) is not None:
+                rows, copied = expanded(rows, rule)
                 ticket = replace(ticket, rows=copied)
             engine.put(pack(rows), ticket, run.first_seq, run.last_seq + 1)
         except PayloadError as error:

@@ -110,6 +110,20 @@ class StaticTable(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
+class SelectionConditions(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions by which the gateway finds where selections open and close.
+
+    Attributes:
+        opening: an event that meets it opens a selection; None: each event does.
+        closing: an event after the opening one that meets it closes the selection; None: none does.
+        unread: the conditions on opening events that only Spark evaluates. Then more selections open than match.
+    """
+
+    opening: Predicate | None = None
+    closing: Predicate | None = None
+    unread: str = ""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 
@@ -127,6 +141,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
         predicates: conditions, all of which must be true for a row to matter.
         trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
         uses: what the plan does with each column that it uses; None if that is unknown.
+        selecting: where its selections open and close; None if no condition says that.
     """
 
     switch_class: SwitchClass
@@ -140,6 +155,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     trim_note: str = ""
     uses: tuple[ColumnUse, ...] | None = None
     movable: bool = False
+    selecting: SelectionConditions | None = None
 
     @property
     def stateful(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.faults.two_sites import TwoSites
 
 PARTS = 4
 MOVES = 5
+# Each file is a run. With more of them than the query can process, the window would close only after all of them.
+PAUSE_S = 0.5
 WAN = WanSettings(delay_s=0.035, rate_bits_per_s=50e6)
 # Events of the same hour; the last one, years later, closes its window.
 HOUR, LATER = "2026-01-01T00:00:00Z", "2030-01-01T00:00:00Z"
@@ -87,6 +90,7 @@ class Lab:
 
     def few(self) -> bool:
         """Write a few events, and return whether the query is on the VM."""
+        time.sleep(PAUSE_S)
         self.write(f"key {self.written % self.keys + each}" for each in range(20))
         return self.is_away()
 

@@ -31,7 +31,7 @@ from state.workloads import is_equal, posts, took_s
 from tests.e2e.harness import Gateway, counts_by_lane, end_hosts, expected_rows, write_mail
 
 MAILS, POSTS = 5_000, 5_000
-# Seconds of usual load and of spikes, in turn. As in the paper, a spike lasts much longer than a VM needs until it serves:
+# Seconds of usual load and spikes, in turn. As in the paper, a spike lasts much longer than a VM takes until it serves:
 # there 10 s of 200 s, here some 25 s of 120 s.
 PHASES_S = (30, 120, 60, 120, 60)
 LOADED_S = sum(PHASES_S)

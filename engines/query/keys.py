@@ -24,6 +24,7 @@ from engines.query.planjson import (
     renamed,
     without_origin,
 )
+from infra.messages import POSITION
 
 _TYPES = frozenset(
     {"string", "boolean", "byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "binary"}
@@ -224,9 +225,18 @@ def _refuse_clock(mode: Mapping[str, Any] | None) -> None:
 
 
 def _refuse_order(expressions: Sequence[Expression]) -> None:
-    for name in (class_name(part["class"]) for expression in expressions for part in expression):
-        if name in _BY_ORDER:
-            raise _NoKeyError(f"{_BY_ORDER[name]} depends on the order in which events meet")
+    for expression in expressions:
+        names = [class_name(part["class"]) for part in expression]
+        for index, name in enumerate(names):
+            if name in _BY_ORDER and not _is_in_position(expression, names, index):
+                raise _NoKeyError(f"{_BY_ORDER[name]} depends on the order in which events meet")
+
+
+def _is_in_position(expression: Expression, names: Sequence[str], index: int) -> bool:
+    """Return whether a list is sorted by the positions of events: a pattern's list, whatever order they meet in."""
+    around = [*names[max(0, index - 2) : index], *names[index : index + 3]]
+    is_sorted = around == ["SortArray", "AggregateExpression", "CollectList", "CreateNamedStruct", "Literal"]
+    return is_sorted and expression[index + 2].get("value") == POSITION
 
 
 def _refused(node: LogicalOperator) -> str:

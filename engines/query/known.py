@@ -24,13 +24,16 @@ from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartb
 from engines.query.parts.timely import optimised, untimed, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.selections.expansion import with_selection
+from engines.query.selections.matching import MATCHES, Matcher, StepError
+from engines.query.selections.openings import conditions_of
 from engines.query.selections.selectionplan import as_stateless, in_order, why_not_apart
+from engines.query.selections.stepsql import ConditionError
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.query.streams.views import event_times, over_streams, with_watermark
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
-from infra.messages import SELECTION, EventTime, KeyPart, OpenQuery, QueryPlan
+from infra.messages import POSITION, SELECTION, EventTime, KeyPart, OpenQuery, QueryPlan, SelectionRule
 from infra.payload.body import check_schema
 from infra.payload.marks import with_marks
 
@@ -71,7 +74,7 @@ class KnownQuery:
     def run_columns(self) -> StructType:
         """Return the columns that Spark gets: of a part also the mark of heartbeats, or the number of the selection."""
         if self.spec.selections is not None:
-            return with_selection(self.columns)
+            return with_selection(self.columns, self.spec.selections)
         return self.columns if self.spec.part is None else with_heartbeat(self.columns)
 
     @property
@@ -144,7 +147,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     _check_carried(spec, "schema", input_schema)
     _check_tables(base, spec)
     if spec.selections is not None:
-        return _with_selections(base, spec, columns, users, code_hash)
+        return _with_selections(base, spec, spec.selections, columns, users, code_hash)
     build = over_streams(users, spec.streams, timed=False)
     found, result_schema = _analysed(base, spec, columns, build)
     timed = event_times(spec)
@@ -170,17 +173,23 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
 
 
 def _with_selections(
-    base: SparkSession, spec: OpenQuery, columns: StructType, users: Build, code_hash: str
+    base: SparkSession, spec: OpenQuery, rule: SelectionRule, columns: StructType, users: Build, code_hash: str
 ) -> KnownQuery:
-    if SELECTION in {name.lower() for name in columns.names}:
+    if taken := {SELECTION, POSITION} & {name.lower() for name in columns.names}:
         raise RefusedError(
-            f"query {spec.query}: its schema has a column {SELECTION}, which its selections add: rename it"
+            f"query {spec.query}: its schema has a column {min(taken)}, which its selections add: rename it"
         )
-    found, result_schema = _analysed(base, spec, with_selection(columns), users)
+    try:
+        matcher = None if rule.pattern is None else Matcher(base, rule.pattern, rule.column, columns)
+        selecting = conditions_of(base, rule, columns, matcher)
+    except (StepError, ConditionError) as error:
+        raise RefusedError(f"query {spec.query}: {error}") from error
+    build = users if matcher is None else matcher.over(users)
+    found, result_schema = _analysed(base, spec, with_selection(columns, rule), build)
     if refusal := why_not_apart(found, result_schema.names):
         raise RefusedError(f"query {spec.query}: {refusal}")
-    input_schema, plan_apart = schemas.arrow_of(columns), as_stateless(found)
-    return KnownQuery(spec, base, columns, input_schema, result_schema, plan_apart, in_order(users), code_hash)
+    input_schema, plan_apart = schemas.arrow_of(columns), as_stateless(found, selecting)
+    return KnownQuery(spec, base, columns, input_schema, result_schema, plan_apart, in_order(build), code_hash)
 
 
 def _check_tables(base: SparkSession, spec: OpenQuery) -> None:
@@ -258,7 +267,7 @@ def _by_sql(spec: OpenQuery, sql: Statements) -> Build:
     def build(events: DataFrame) -> DataFrame:
         session = events.sparkSession  # of this query alone, and so are the views
         make_views(session, spec.tables, spec.tables_path)
-        events.createOrReplaceTempView(EVENTS)
+        events.createOrReplaceTempView(MATCHES if spec.selections is not None and spec.selections.pattern else EVENTS)
         for number, (name, view) in enumerate(sql.views, 1):
             with _naming(f"statement {number} (view {name})"):
                 session.sql(view)

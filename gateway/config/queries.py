@@ -25,6 +25,7 @@ from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
 from gateway.config.sections.extras import EXTRAS, why_missing
 from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
+from gateway.config.sections.patterns import PatternConfig
 from gateway.config.sections.payload import PayloadConfig
 from gateway.config.sections.selections import SelectionsConfig
 from gateway.config.words.ddl import top_level_columns
@@ -62,6 +63,8 @@ class QueryConfig(Checked):
         event_time: the watermark of its events.
         selections: how its events become selections, such as sliding windows, each processed by itself
             (docs/selections.md).
+        pattern: what is looked for over several events (docs/patterns.md); ``sql`` and ``function`` see the matches,
+            and may be left out.
         output: which results a query with state emits.
         tables: static tables that it reads besides its events (docs/tables.md).
         sink: where its results go.
@@ -80,10 +83,13 @@ class QueryConfig(Checked):
     """
 
     CHECKS = (
-        ("_text_findings", ("sql", "function", "tables", "sources")),
+        ("_text_findings", ("sql", "function", "pattern", "tables", "sources")),
         ("_column_findings", ("one_schema", "payload", "order", "one_source", "sources")),
         ("_event_time_findings", ("one_schema", "event_time", "sources")),
-        ("_selection_findings", ("one_schema", "selections", "event_time", "sources", "switching", "output")),
+        (
+            "_selection_findings",
+            ("one_schema", "selections", "pattern", "tables", "event_time", "sources", "switching", "output"),
+        ),
         ("_protection_findings", ("one_schema", "payload", "sources")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
@@ -102,6 +108,7 @@ class QueryConfig(Checked):
     function: FunctionName | None = Field(default=None, examples=["shop.orders:large_orders"])
     event_time: EventTimeConfig | None = None
     selections: SelectionsConfig | None = None
+    pattern: PatternConfig | None = None
     output: OutputConfig = OutputConfig()
     tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
@@ -185,8 +192,15 @@ class QueryConfig(Checked):
 
     @property
     def selection_rule(self) -> SelectionRule | None:
-        """Return ``selections`` as engine hosts get them."""
-        return None if self.selections is None else self.selections.rule
+        """Return ``selections`` or ``pattern`` as engine hosts get them."""
+        said = self.selections or self.pattern
+        return None if said is None else said.rule
+
+    @property
+    def query_sql(self) -> str:
+        """Return the SQL of the query; empty if it has a function."""
+        whole = "SELECT * FROM matches" if self.pattern is not None and self.function is None else ""
+        return self.sql or whole
 
     @property
     def refreshed(self) -> dict[str, float]:
@@ -218,7 +232,8 @@ class QueryConfig(Checked):
         return [Finding(key=(name.removeprefix("one_"),), what=what) for name in wrong]
 
     def _text_findings(self) -> list[Finding]:
-        if (self.sql is None) == (self.function is None):
+        given = [self.sql, self.function].count(None)
+        if given == 0 or (given == 2 and self.pattern is None):
             return [Finding(key=("sql",), what="give exactly one of sql and function")]
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
@@ -279,22 +294,27 @@ class QueryConfig(Checked):
         return self.event_time.findings(top_level_columns(self.schema_ddl))
 
     def _selection_findings(self) -> list[Finding]:
-        if self.selections is None:
+        said = self.selections or self.pattern
+        if said is None:
             return []
         apart = {
+            "selections": self.pattern is not None and self.selections is not None,
             "sources": bool(self.sources),
             "event_time": self.event_time is not None,
             "output": self.output.mode != "append",
         }
+        what = "selections" if self.pattern is None else "pattern"
         findings = [
-            Finding(key=(name,), what="cannot be used with selections; remove one of them")
+            Finding(key=(name,), what=f"cannot be used with {what}; remove one of them")
             for name, used in apart.items()
             if used
         ]
         if self.switching.mode == "keys":
-            what = "must not be keys with selections: each selection may go to any lane; write auto"
-            findings.append(Finding(key=("switching", "mode"), what=what))
-        return findings + self.selections.findings(top_level_columns(self.schema_ddl))
+            problem = f"must not be keys with {what}: each selection may go to any lane; write auto"
+            findings.append(Finding(key=("switching", "mode"), what=problem))
+        if self.pattern is not None and "matches" in {name.lower() for name in self.tables}:
+            findings.append(Finding(key=("tables", "matches"), what="is the view of the pattern's matches; rename it"))
+        return findings + said.findings(top_level_columns(self.schema_ddl))
 
     def _protection_findings(self) -> list[Finding]:
         columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()

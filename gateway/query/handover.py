@@ -66,7 +66,7 @@ def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
     """
     if not isinstance(config.sink, KafkaSinkConfig | S3SinkConfig):
         return f"a {config.sink.type} sink does not store where the query stands"
-    if config.selections is not None:
+    if config.selection_rule is not None:
         return "which events its open selections have is only in its run log"
     if why := next(filter(None, map(_why_source_stays, config.inputs.values())), ""):
         return why

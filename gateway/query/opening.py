@@ -144,7 +144,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) 
         query=name,
         epoch=0,
         schema_ddl=config.schema_ddl,
-        sql=config.sql or "",
+        sql=config.query_sql,
         function=config.function or "",
         event_time=config.watermark,
         streams=config.streams,

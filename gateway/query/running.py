@@ -203,7 +203,8 @@ class RunningQuery(RefreshedQuery):
             await self._forget_ends(needed_after(division.places, resume_seqs, home_seqs))
         committed_before, most_bytes = sink.committed.watermark(), self._memory.bound_bytes // 2
         begin_seq = self._identity.begin_seq
-        self._selector = selector_for(definition.selections, log, committed_before, begin_seq, most_bytes)
+        conditions = self.plan.selecting
+        self._selector = selector_for(definition.selections, conditions, log, committed_before, begin_seq, most_bytes)
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()

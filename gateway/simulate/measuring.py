@@ -161,7 +161,7 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
 
 def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path, wanted: int) -> pa.RecordBatch:
     """Return as many events as are wanted; those of a shorter file are repeated, unless the query keeps state."""
-    if query.selections is not None:
+    if query.selection_rule is not None:
         raise ProfileError(f"query {name} has selections: what they cost cannot be measured yet; leave it out")
     if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(

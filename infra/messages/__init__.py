@@ -12,8 +12,6 @@ from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import HEARTBEAT as HEARTBEAT
-from infra.messages.queries import SELECTION as SELECTION
-from infra.messages.queries import SELECTIONS as SELECTIONS
 from infra.messages.queries import CloseQuery as CloseQuery
 from infra.messages.queries import EventStream as EventStream
 from infra.messages.queries import EventTime as EventTime
@@ -23,7 +21,6 @@ from infra.messages.queries import OutputMode as OutputMode
 from infra.messages.queries import QueryFailed as QueryFailed
 from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused
-from infra.messages.queries import SelectionRule as SelectionRule
 from infra.messages.queries import TablePart as TablePart
 from infra.messages.runs import CommittedMessage as CommittedMessage
 from infra.messages.runs import Completed as Completed
@@ -32,6 +29,12 @@ from infra.messages.runs import Dictionary as Dictionary
 from infra.messages.runs import IsolatingMessage as IsolatingMessage
 from infra.messages.runs import Poison as Poison
 from infra.messages.runs import RunMessage as RunMessage
+from infra.messages.selecting import POSITION as POSITION
+from infra.messages.selecting import SELECTION as SELECTION
+from infra.messages.selecting import SELECTIONS as SELECTIONS
+from infra.messages.selecting import Pattern as Pattern
+from infra.messages.selecting import PatternStep as PatternStep
+from infra.messages.selecting import SelectionRule as SelectionRule
 from infra.messages.session import Bye as Bye
 from infra.messages.session import EnrolGrant as EnrolGrant
 from infra.messages.session import Enrolled as Enrolled

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from infra.messages.base import Message
+from infra.messages.selecting import SelectionRule
 from infra.queryplan import QueryPlan, StaticTable
 
 
@@ -29,34 +30,6 @@ class EventStream(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     columns: tuple[tuple[str, str], ...]
     event_time: EventTime | None = None
-
-
-class SelectionRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Which event opens a selection, and which closes it (Mayer et al., section IV). What is 0 does not count.
-
-    Attributes:
-        column: the TIMESTAMP column with the stream's time; empty if no time counts.
-        each_ms: the first event of each such stretch of the stream's time opens a selection.
-        each_events: each so-manieth event opens one.
-        after_ms: an event that comes more than this after the opening one closes it, and is no part of it.
-        events: the so-manieth event of a selection closes it.
-        most_events: a selection has at most so many events; then it is closed, whatever the others say.
-        most_open: at most so many selections may be open.
-    """
-
-    column: str
-    each_ms: int
-    each_events: int
-    after_ms: int
-    events: int
-    most_events: int
-    most_open: int
-
-
-SELECTION: Final = "selection"
-"""The column by which a query tells the selections of its events apart: their numbers, in the order of opening."""
-SELECTIONS: Final = "_selections"
-"""The last column of the runs of a query with selections: number and length of the one that begins with this row."""
 
 
 HEARTBEAT: Final = "_heartbeat"

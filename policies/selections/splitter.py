@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from policies.arrays import BoolArray
-from policies.selections.closing import ClosingRule
+from policies.arrays import BoolArray, IntArray
+from policies.selections.closing import Closes, ClosingRule
 from policies.selections.opening import OpeningRule
 from policies.selections.streamtime import Int64Array, stream_times
 
@@ -51,11 +51,14 @@ class SplitterMark(NamedTuple):
         event: the number of the next event.
         selection: the number of the next selection.
         before_ms: the stream's time at the event before; None before the first event.
+        blocked_by: of a splitter whose selections are disjoint, the first event of the one that is open, and the
+            stream's time at it; None if none is open.
     """
 
     event: int = 0
     selection: int = 0
     before_ms: int | None = None
+    blocked_by: tuple[int, int] | None = None
 
 
 _START = SplitterMark()
@@ -66,6 +69,8 @@ class TooManyOpenError(ValueError):
 
 
 _NONE = np.zeros(0, dtype=np.int64)
+_EARLIER = -1
+"""The number of a selection that was open where the splitter began; it is not returned when it closes."""
 
 
 class SelectionSplitter:
@@ -78,6 +83,8 @@ class SelectionSplitter:
         closing: P_c.
         most_open: at most so many selections may be open after a run.
         begin: where it begins.
+        disjoint: no selection opens while another one is open (restricted consumption): an event is part of one at
+            most.
 
     Attributes:
         open: the open selections.
@@ -86,18 +93,29 @@ class SelectionSplitter:
     """
 
     def __init__(
-        self, opening: OpeningRule, closing: ClosingRule, most_open: int = 1_000_000, begin: SplitterMark = _START
+        self,
+        opening: OpeningRule,
+        closing: ClosingRule,
+        most_open: int = 1_000_000,
+        begin: SplitterMark = _START,
+        *,
+        disjoint: bool = False,
     ) -> None:
         self._opening = opening
+        self._disjoint = disjoint
         self._closing = closing
         self._most_open = most_open
-        self.next_event, self.next_selection, self._before_ms = begin
+        self.next_event, self.next_selection, self._before_ms, blocked_by = begin
         self.open = OpenSelections(_NONE, _NONE, _NONE)
+        if blocked_by is not None:
+            self.open = OpenSelections(*(np.array([each], dtype=np.int64) for each in (_EARLIER, *blocked_by)))
 
     @property
     def mark(self) -> SplitterMark:
-        """Where the next run begins. A splitter that begins there has none of the selections that are open now."""
-        return SplitterMark(self.next_event, self.next_selection, self._before_ms)
+        """Where the next run begins. A splitter that begins there returns none of the selections that are open now."""
+        is_blocked = self._disjoint and len(self.open.first) > 0
+        blocked_by = (int(self.open.first[0]), int(self.open.opened_ms[0])) if is_blocked else None
+        return SplitterMark(self.next_event, self.next_selection, self._before_ms, blocked_by)
 
     @property
     def needed_from(self) -> int:
@@ -119,6 +137,8 @@ class SelectionSplitter:
         """
         now_ms = stream_times(times_ms, self._before_ms)
         rows = np.flatnonzero(self._opening.opens(now_ms, self._before_ms, self.next_event, matches))
+        if self._disjoint:
+            rows = self._apart(rows, now_ms, ends)
         selection = np.concatenate((self.open.selection, self.next_selection + np.arange(len(rows))))
         first = np.concatenate((self.open.first, self.next_event + rows))
         opened_ms = np.concatenate((self.open.opened_ms, now_ms[rows]))
@@ -137,7 +157,26 @@ class SelectionSplitter:
         self.next_selection += len(rows)
         if len(now_ms):
             self._before_ms = int(now_ms[-1])
-        return ClosedSelections(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
+        result = ClosedSelections(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
+        return ClosedSelections(*(each[result.selection != _EARLIER] for each in result))
+
+    def _apart(self, rows: IntArray, now_ms: Int64Array, ends: BoolArray | None) -> IntArray:
+        """Return those rows that open a selection when none is open."""
+        count, first = len(now_ms), self.open.first - self.next_event
+        before = self._closing.closes(first, self.open.opened_ms, now_ms, ends)
+        free_from = _free(before, -1, count) if len(first) else 0
+        found = self._closing.closes(rows, now_ms[rows], now_ms, ends)
+        chosen = list[int]()
+        at = int(np.searchsorted(rows, free_from))
+        while at < len(rows):
+            chosen.append(at)
+            at = int(np.searchsorted(rows, _free(found, at, count)))
+        return rows[chosen]
+
+
+def _free(closes: Closes, index: int, count: int) -> int:
+    """Return the first row that is no part of a selection; beyond the run if nothing in it closes the selection."""
+    return int(closes.end[index]) if closes.at[index] < count else count
 
 
 def needed(closed: ClosedSelections, first: int, count: int) -> BoolArray:

@@ -42,7 +42,7 @@ def run_of(rows: int, marks: dict[int, tuple[int, int]]) -> pa.RecordBatch:
 def test_an_event_is_there_once_for_each_of_its_selections(rows: int, chance: random.Random) -> None:
     begins = sorted(chance.sample(range(rows), chance.randint(1, rows)))
     marks = {at: (100 + number, chance.randint(1, rows - at)) for number, at in enumerate(begins)}
-    seen, copied = expanded(run_of(rows, marks))
+    seen, copied = expanded(run_of(rows, marks), RULE)
     wanted = [(number, at + n) for at, (number, length) in sorted(marks.items()) for n in range(length)]
     assert list(zip(seen.column("selection").to_pylist(), seen.column("n").to_pylist(), strict=True)) == wanted
     assert copied.tolist() == [row for _, row in wanted]
@@ -52,7 +52,7 @@ def test_an_event_is_there_once_for_each_of_its_selections(rows: int, chance: ra
 @pytest.mark.parametrize("length", [0, -1, 4, 1 << 40])
 def test_a_selection_that_does_not_fit_into_its_run_is_refused(length: int) -> None:
     with pytest.raises(PayloadError, match="longer than its run of 5 events"):
-        expanded(run_of(5, {2: (0, length)}))
+        expanded(run_of(5, {2: (0, length)}), RULE)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_each_selection_is_processed_by_itself_and_in_order(
     spark: SparkSession, sql: str, results: list[tuple[Any, ...]]
 ) -> None:
     query = known(spark, sql)
-    rows, _ = expanded(run_of(5, {0: (7, 3), 1: (8, 3)}))
+    rows, _ = expanded(run_of(5, {0: (7, 3), 1: (8, 3)}), RULE)
     found = Verdicts(query, spark).results(rows)
     assert [tuple(row.values()) for row in found.to_pylist()] == results
     plan = query.plan

@@ -35,6 +35,7 @@ class Sequential:
     count: int | None = None
     on_match: bool = False
     most: int = 1_000_000
+    disjoint: bool = False
 
     def run(self, events: list[Event]) -> Iterator[tuple[int, list[int], bool]]:
         """Yield number, events and whether it was bounded, for each selection that closes, when it closes."""
@@ -50,7 +51,10 @@ class Sequential:
                 starts = number % self.slide == 0
             else:
                 starts = event.matches
-            if starts:
+            blocked = self.disjoint and any(
+                self.window_ms is None or now_ms <= each.start_ms + self.window_ms for each in selections
+            )
+            if starts and not blocked:
                 selections.append(Selection(opened, now_ms, number))
                 opened += 1
             for selection in list(selections):

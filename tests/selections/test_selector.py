@@ -31,6 +31,7 @@ def rules(draw: st.DrawFn) -> SelectionRule:
         events=draw(st.integers(1, 12)) if ends != "time" else 0,
         most_events=draw(st.sampled_from((5, 1_000_000))),
         most_open=1_000_000,
+        disjoint=draw(st.booleans()),
     )
 
 
@@ -60,14 +61,15 @@ def oracle(rule: SelectionRule, times_ms: list[int]) -> dict[int, list[int]]:
         window_ms=rule.after_ms or None,
         count=rule.events or None,
         most=rule.most_events,
+        disjoint=rule.disjoint,
     )
     events = [Event(time_ms, matches=False, ends=False) for time_ms in times_ms]
     return {number: members for number, members, _ in sequential.run(events)}
 
 
-def members(selected: Selected) -> dict[int, list[int]]:
+def members(selected: Selected, rule: SelectionRule) -> dict[int, list[int]]:
     """Return the events of each selection of a run, as an engine host sees them."""
-    rows, copied = expanded(selected.batch)
+    rows, copied = expanded(selected.batch, rule)
     assert rows.column("n").to_pylist() == selected.seqs[copied].tolist()
     found: dict[int, list[int]] = {}
     for number, event in zip(rows.column(SELECTION).to_pylist(), rows.column("n").to_pylist(), strict=True):
@@ -79,11 +81,11 @@ def members(selected: Selected) -> dict[int, list[int]]:
 def test_runs_of_any_lengths_have_the_selections_of_the_sequential_operator(
     rule: SelectionRule, said: list[list[int]]
 ) -> None:
-    selector, found, told, first = Selector(rule, 0, SelectionMark(), MOST_BYTES), dict[int, list[int]](), [], 0
+    selector, found, told, first = Selector(rule, None, 0, SelectionMark(), MOST_BYTES), dict[int, list[int]](), [], 0
     for times_ms in said:
         selected = selector.select(batch_of(first, times_ms))
         first += len(times_ms)
-        found |= members(selected)
+        found |= members(selected, rule)
         told += [seq for seq in selected.seqs.tolist() if seq >= selected.reports_from]
     assert found == oracle(rule, [time_ms for times_ms in said for time_ms in times_ms])
     # Each event that is in any selection is reported by one run.
@@ -99,7 +101,7 @@ def test_a_restart_goes_on_with_the_same_runs(
 
 
 def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data: st.DataObject) -> None:
-    selector = selector_for(rule, log, 0, 0, MOST_BYTES)
+    selector = selector_for(rule, None, log, 0, 0, MOST_BYTES)
     assert selector is not None
     batches, wanted = [], []
     for times_ms in said:
@@ -111,7 +113,7 @@ def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data:
     committed_before = sum(len(times_ms) for times_ms in said[:committed])
     if data.draw(st.booleans(), label="the log has forgotten what is not needed"):
         log.retire(log.needed_from(committed_before))
-    again = selector_for(rule, log, committed_before, 0, MOST_BYTES)
+    again = selector_for(rule, None, log, committed_before, 0, MOST_BYTES)
     assert again is not None
     skipped = len(said) - sum(1 for run in log.runs if run.first_seq >= again.begin_seq)
     assert skipped <= committed
@@ -120,7 +122,7 @@ def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data:
         first_seq = batch.column("n")[0].as_py()
         selected = again.select(batch, marks[first_seq])
         if first_seq >= committed_before:
-            assert members(selected) == members(before)
+            assert members(selected, rule) == members(before, rule)
             assert (selected.batch.num_rows, selected.reports_from) == (before.batch.num_rows, before.reports_from)
     assert again.mark == selector.mark
 
@@ -129,7 +131,7 @@ def test_open_selections_may_not_hold_more_than_their_memory() -> None:
     rule = SelectionRule(
         column="", each_ms=0, each_events=1, after_ms=0, events=10_000, most_events=10_000, most_open=10_000
     )
-    selector = Selector(rule, 0, SelectionMark(), 10_000)
+    selector = Selector(rule, None, 0, SelectionMark(), 10_000)
     for number in range(20):
         selector.select(batch_of(10 * number, list(range(10))))
     says = r"1,200 open selections hold .* close them sooner, or raise gateway\.memory"
@@ -139,7 +141,7 @@ def test_open_selections_may_not_hold_more_than_their_memory() -> None:
 
 def test_an_event_without_a_time_does_not_move_the_streams_time() -> None:
     rule = SelectionRule(column="at", each_ms=100, each_events=0, after_ms=99, events=0, most_events=100, most_open=100)
-    selector = Selector(rule, 0, SelectionMark(), MOST_BYTES)
+    selector = Selector(rule, None, 0, SelectionMark(), MOST_BYTES)
     times = pa.array([1000, None, 1050, None, 1100, 1200], pa.timestamp("ms", tz="UTC"))
     batch = pa.RecordBatch.from_arrays([pa.array(np.arange(6)), times], names=["n", "at"])
-    assert members(selector.select(batch)) == {0: [0, 1, 2, 3], 1: [4]}
+    assert members(selector.select(batch), rule) == {0: [0, 1, 2, 3], 1: [4]}

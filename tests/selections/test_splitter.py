@@ -42,6 +42,7 @@ def operators(draw: st.DrawFn) -> tuple[OpeningRule, ClosingRule, Sequential]:
         count=count,
         on_match=on_match,
         most=most,
+        disjoint=draw(st.booleans()),
     )
     return (
         openings[kind],
@@ -73,7 +74,7 @@ def test_runs_of_any_length_close_what_the_sequential_operator_closes(
     events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], cuts: list[int]
 ) -> None:
     opening, closing, sequential = operator
-    splitter = SelectionSplitter(opening, closing)
+    splitter = SelectionSplitter(opening, closing, disjoint=sequential.disjoint)
     found = [each for run in runs_of(events, cuts) for each in told(split(splitter, run))]
     assert found == list(sequential.run(events))
     assert splitter.next_event == len(events)
@@ -84,8 +85,8 @@ def test_runs_of_any_length_close_what_the_sequential_operator_closes(
 def test_what_comes_later_needs_no_event_before_the_oldest_open_selection(
     events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], cut: int
 ) -> None:
-    opening, closing, _ = operator
-    splitter = SelectionSplitter(opening, closing)
+    opening, closing, sequential = operator
+    splitter = SelectionSplitter(opening, closing, disjoint=sequential.disjoint)
     before, *after = runs_of(events, [min(cut, len(events))])
     split(splitter, before)
     needed_from = splitter.needed_from
@@ -98,7 +99,7 @@ def test_an_event_is_needed_once_if_any_selection_has_it(
     events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], first: int, count: int
 ) -> None:
     opening, closing, sequential = operator
-    closed = split(SelectionSplitter(opening, closing), events)
+    closed = split(SelectionSplitter(opening, closing, disjoint=sequential.disjoint), events)
     wanted = {number for _, numbers, _ in sequential.run(events) for number in numbers}
     assert needed(closed, first, count).tolist() == [number in wanted for number in range(first, first + count)]
 

@@ -10,23 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from infra.messages import SELECTION, SELECTIONS
+from infra.messages import POSITION, SELECTION, SELECTIONS, SelectionRule
 from infra.payload.errors import PayloadError
 
 ROWS_MOST: Final = 50_000_000
 """Rows of a run as the query sees them. A run with more of them is refused before memory is allocated."""
 
 
-def with_selection(columns: StructType) -> StructType:
-    """Return the columns that a query with selections sees: those of its events, and the number of the selection."""
-    return StructType([*columns.fields, StructField(SELECTION, LongType(), True)])
+def with_selection(columns: StructType, rule: SelectionRule) -> StructType:
+    """Return the columns that a query with selections sees: those of its events, and the number of the selection.
+
+    A pattern also sees the order of the events.
+    """
+    added = (SELECTION,) if rule.pattern is None else (SELECTION, POSITION)
+    return StructType([*columns.fields, *(StructField(name, LongType(), True) for name in added)])
 
 
-def expanded(run: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+def expanded(run: pa.RecordBatch, rule: SelectionRule) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
     """Return the rows of a run as the query sees them, and of which row of the run each is a copy, shape (rows,).
 
     Args:
         run: the events, each once; its last column names the selections that begin with them.
+        rule: how events become selections.
 
     Raises:
         PayloadError: a selection is longer than the run, or there are too many rows.
@@ -48,4 +53,7 @@ def expanded(run: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]
     rows = np.repeat(begins - before, lengths) + np.arange(count)
     selection = pa.array(np.repeat(numbers, lengths), pa.int64())
     events = run.drop_columns([SELECTIONS]).take(pa.array(rows, pa.int64()))
-    return events.append_column(pa.field(SELECTION, pa.int64()), selection), rows
+    events = events.append_column(pa.field(SELECTION, pa.int64()), selection)
+    if rule.pattern is not None:
+        events = events.append_column(pa.field(POSITION, pa.int64()), pa.array(rows, pa.int64()))
+    return events, rows

@@ -11,7 +11,8 @@ from pyspark.sql.types import DataType, MapType, StructType, VariantType
 
 from engines.query import schemas
 from engines.query.parts.heartbeats import Build
-from infra.messages import SELECTION, ColumnUse, QueryPlan
+from infra.messages import POSITION, SELECTION, ColumnUse, QueryPlan
+from infra.queryplan import SelectionConditions
 
 
 def why_not_apart(found: QueryPlan, results: Collection[str]) -> str:
@@ -31,10 +32,14 @@ def why_not_apart(found: QueryPlan, results: Collection[str]) -> str:
     return ""
 
 
-def as_stateless(found: QueryPlan) -> QueryPlan:
+def as_stateless(found: QueryPlan, selecting: SelectionConditions | None) -> QueryPlan:
     """Return the plan of a query whose runs have whole selections: each run can be processed anywhere, by itself.
 
     All events of a selection are sent, since an early condition would change which events it has.
+
+    Args:
+        found: the plan over rows with the column ``selection``.
+        selecting: where selections open and close.
     """
     apart = found.movable if found.stateful else found.switchable
     return msgspec.structs.replace(
@@ -49,6 +54,7 @@ def as_stateless(found: QueryPlan) -> QueryPlan:
         needed_schema=_without_selection(found.needed_schema),
         predicates=(),
         uses=_all_uses(found),
+        selecting=selecting,
     )
 
 
@@ -67,7 +73,7 @@ def _without_selection(needed: bytes | None) -> bytes | None:
     if needed is None:
         return None
     schema = pa.ipc.read_schema(pa.py_buffer(needed))
-    return schemas.serialised(pa.schema([field for field in schema if field.name != SELECTION]))
+    return schemas.serialised(pa.schema([field for field in schema if field.name not in (SELECTION, POSITION)]))
 
 
 def in_order(build: Build) -> Build:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from gateway.config.connectors.streams import column_problem
 from gateway.config.words.fields import Finding, LongerThanZero, Section, refuse
+from gateway.config.words.units import ms_of
 from infra.messages import SelectionRule
 
 _MOST = 10_000_000
@@ -20,15 +21,17 @@ class OpensConfig(Section):
     Attributes:
         every_s: the first event of each such stretch of the stream's time.
         every_events: each so-manieth event, beginning with the first.
+        when: each event that meets this condition, in SQL.
     """
 
     every_s: LongerThanZero | None = Field(default=None, alias="every", examples=["10s"])
     every_events: int | None = Field(default=None, ge=1, le=_MOST, examples=[100])
+    when: str | None = Field(default=None, min_length=1, examples=["shares >= 1000"])
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.every_s is None) == (self.every_events is None):
-            refuse([Finding(key=(), what="give exactly one of every and every_events")])
+        if [self.every_s, self.every_events, self.when].count(None) != 2:
+            refuse([Finding(key=(), what="give exactly one of every, every_events and when")])
         return self
 
 
@@ -38,15 +41,17 @@ class ClosesConfig(Section):
     Attributes:
         after_s: it comes more than this after the opening event; it is no part of the selection.
         events: it is the so-manieth of the selection.
+        when: it comes after the opening event, and meets this condition, in SQL; it is part of the selection.
     """
 
     after_s: LongerThanZero | None = Field(default=None, alias="after", examples=["60s"])
     events: int | None = Field(default=None, ge=1, le=_MOST, examples=[500])
+    when: str | None = Field(default=None, min_length=1, examples=["kind = 'closed'"])
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.after_s is None and self.events is None:
-            refuse([Finding(key=(), what="give after, events, or both: else no selection ends")])
+        if self.after_s is None and self.events is None and self.when is None:
+            refuse([Finding(key=(), what="give at least one of after, events and when: else no selection ends")])
         return self
 
 
@@ -72,12 +77,14 @@ class SelectionsConfig(Section):
         """Return it as engine hosts get it."""
         return SelectionRule(
             column=self.time or "",
-            each_ms=_ms(self.opens.every_s),
+            each_ms=ms_of(self.opens.every_s),
             each_events=self.opens.every_events or 0,
-            after_ms=_ms(self.closes.after_s),
+            after_ms=ms_of(self.closes.after_s),
             events=self.closes.events or 0,
             most_events=self.max_events,
             most_open=self.max_open,
+            opens_when=self.opens.when or "",
+            closes_when=self.closes.when or "",
         )
 
     def findings(self, columns: Mapping[str, str]) -> list[Finding]:
@@ -88,7 +95,3 @@ class SelectionsConfig(Section):
         else:
             what = column_problem(columns, self.time, "TIMESTAMP")
         return [Finding(key=("selections", "time"), what=what)] if what else []
-
-
-def _ms(seconds: float | None) -> int:
-    return 0 if seconds is None else max(1, round(seconds * 1000))

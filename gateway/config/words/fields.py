@@ -183,6 +183,9 @@ FunctionName = Annotated[
     str,
     _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", "write package.module:name"),
 ]
+StepName = Annotated[
+    str, _matching(r"[A-Za-z][A-Za-z0-9_]{0,63}", "write up to 64 letters, digits and underscores, first a letter")
+]
 CpuSet = Annotated[
     str,
     BeforeValidator(

@@ -197,3 +197,8 @@ def share_fraction(text: object) -> float:
     if exact > 1:
         raise UnitError(f'"{text}" is more than 100%')
     return float(exact)
+
+
+def ms_of(seconds: float | None) -> int:
+    """Return a duration in whole milliseconds, at least 1; 0 if there is none."""
+    return 0 if seconds is None else max(1, round(seconds * 1000))

@@ -30,12 +30,14 @@ class SelectionMark(msgspec.Struct, frozen=True, array_like=True):
         before_ms: the stream's time at the event before; None before the first event.
         reports_from: the first seq that no run so far had among its rows.
         needed_from: the first seq that an open selection has.
+        blocked_by: see ``SplitterMark``.
     """
 
     selection: int = 0
     before_ms: int | None = None
     reports_from: int = 0
     needed_from: int = 0
+    blocked_by: tuple[int, int] | None = None
 
 
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):

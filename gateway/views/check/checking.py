@@ -29,12 +29,11 @@ from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from gateway.query.opening import definition_of
-from infra.messages import OpenQuery, OutputMode, Predicate, QueryPlan
+from gateway.views.check.conditions import predicate_text
+from gateway.views.check.selecting import selections_text
+from infra.messages import OpenQuery, OutputMode, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
-
-_COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "contains"}
 
 
 @dataclass(frozen=True)
@@ -141,6 +140,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
+    if (rule := query.selection_rule) is not None:
+        yield "selections", selections_text(rule, plan.selecting)
     if plan.stateful:
         yield "output", output_text(query.output.wanted)
     for stream, event_time in query.event_times.items():
@@ -242,24 +243,6 @@ def rows_text(payload: PayloadConfig, plan: QueryPlan) -> str:
     taken = " and ".join(predicate_text(predicate) for predicate in plan.predicates)
     note = f" ({plan.trim_note})" if plan.trim_note and plan.needed_schema is not None else ""
     return (f"only where {taken}" if taken else "all") + note
-
-
-def predicate_text(predicate: Predicate) -> str:
-    """Return a condition in words."""
-    column = ".".join(predicate.column)
-    match predicate.op:
-        case "is_null":
-            return f"{column} is null"
-        case "not_null":
-            return f"{column} is not null"
-        case "not":
-            return f"not ({predicate_text(predicate.children[0])})"
-        case "and" | "or":
-            return "(" + f" {predicate.op} ".join(predicate_text(child) for child in predicate.children) + ")"
-        case "in":
-            return f"{column} in {predicate.value!r}"
-        case _:
-            return f"{column} {_COMPARED.get(predicate.op) or _WORDED[predicate.op]} {predicate.value!r}"
 
 
 def codecs_text(payload: PayloadConfig) -> str:

@@ -155,8 +155,8 @@ def in_selections(known: KnownQuery, events: pa.RecordBatch) -> tuple[pa.RecordB
     rule = known.spec.selections
     if rule is None:
         return events, np.arange(events.num_rows)
-    selected = Selector(rule, 0, SelectionMark(), SAMPLE_BYTES).select(events)
-    rows, copied = expanded(selected.batch)
+    selected = Selector(rule, known.plan.selecting, 0, SelectionMark(), SAMPLE_BYTES).select(events)
+    rows, copied = expanded(selected.batch, rule)
     return rows, selected.seqs[copied]
 
 
@@ -167,7 +167,7 @@ def notes(query: QueryConfig, *, stateful: bool) -> tuple[str, ...]:
         query: the query's config.
         stateful: whether its plan keeps state.
     """
-    if query.selections is not None:
+    if query.selection_rule is not None:
         return ("selections that are still open after these events are not shown",)
     if not stateful:
         return ()

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from gateway.query.flow.runlog import RunLog, SelectionMark
 from infra.messages import SelectionRule
 from infra.payload.marks import MARK, with_marks
+from infra.payload.predicates import keep_mask
+from infra.queryplan import SelectionConditions
 from policies.selections.closing import ClosingRule
-from policies.selections.opening import EachCount, EachTime
+from policies.selections.opening import EachCount, EachMatch, EachTime, OpeningRule
 from policies.selections.splitter import ClosedSelections, SelectionSplitter, SplitterMark, needed
 from policies.selections.streamtime import Int64Array
 
@@ -41,6 +43,7 @@ class Selector:
 
     Args:
         rule: which event opens a selection, and which closes it.
+        conditions: those of the rule's conditions that the gateway evaluates; None if it has none.
         begin_seq: the first event.
         begin: where the selections begin there.
         most_bytes: the events of open selections may take so much memory.
@@ -49,14 +52,28 @@ class Selector:
         begin_seq: the first event.
     """
 
-    def __init__(self, rule: SelectionRule, begin_seq: int, begin: SelectionMark, most_bytes: int) -> None:
+    def __init__(
+        self,
+        rule: SelectionRule,
+        conditions: SelectionConditions | None,
+        begin_seq: int,
+        begin: SelectionMark,
+        most_bytes: int,
+    ) -> None:
         self.begin_seq = begin_seq
         self._column = rule.column
         self._most_bytes = most_bytes
-        opening = EachTime(rule.each_ms) if rule.each_ms else EachCount(rule.each_events)
-        closing = ClosingRule(after_ms=rule.after_ms or None, events=rule.events or None, most_events=rule.most_events)
-        mark = SplitterMark(begin_seq, begin.selection, begin.before_ms)
-        self._splitter = SelectionSplitter(opening, closing, rule.most_open, mark)
+        self._conditions = conditions or SelectionConditions()
+        closing = ClosingRule(
+            after_ms=rule.after_ms or None,
+            events=rule.events or None,
+            on_match=self._conditions.closing is not None,
+            most_events=rule.most_events,
+        )
+        mark = SplitterMark(begin_seq, begin.selection, begin.before_ms, begin.blocked_by)
+        self._splitter = SelectionSplitter(
+            _opening(rule, self._conditions), closing, rule.most_open, mark, disjoint=rule.disjoint
+        )
         self._reports_from = begin.reports_from
         self._held: deque[tuple[int, pa.RecordBatch]] = deque()
 
@@ -64,7 +81,8 @@ class Selector:
     def mark(self) -> SelectionMark:
         """Where the selections of the next run begin."""
         mark = self._splitter.mark
-        return SelectionMark(mark.selection, mark.before_ms, self._reports_from, self._splitter.needed_from)
+        needed_from = self._splitter.needed_from
+        return SelectionMark(mark.selection, mark.before_ms, self._reports_from, needed_from, mark.blocked_by)
 
     @property
     def held_bytes(self) -> int:
@@ -84,7 +102,11 @@ class Selector:
             HeldTooMuchError: their events would take too much memory.
         """
         self._held.append((self._splitter.next_event, batch))
-        closed = self._splitter.split(self._times_ms(batch))
+        meets = [
+            None if condition is None else keep_mask(batch, [condition]).to_numpy(zero_copy_only=False)
+            for condition in (self._conditions.opening, self._conditions.closing)
+        ]
+        closed = self._splitter.split(self._times_ms(batch), *meets)
         selected = self._selected(closed)
         if logged is not None:
             self._reports_from = max(self._reports_from, logged.reports_from)
@@ -132,7 +154,12 @@ class Selector:
 
 
 def selector_for(
-    rule: SelectionRule | None, log: RunLog, committed_before: int, begin_seq: int, most_bytes: int
+    rule: SelectionRule | None,
+    conditions: SelectionConditions | None,
+    log: RunLog,
+    committed_before: int,
+    begin_seq: int,
+    most_bytes: int,
 ) -> Selector | None:
     """Return the selector that goes on with what a query's run log has; None without a rule.
 
@@ -140,6 +167,7 @@ def selector_for(
 
     Args:
         rule: which event opens a selection, and which closes it.
+        conditions: see ``Selector``.
         log: the query's run log.
         committed_before: the sink has everything before this seq.
         begin_seq: where the query's definition begins: earlier events are in no selection of it.
@@ -152,7 +180,16 @@ def selector_for(
     at = next((i for i, run in enumerate(runs) if run.last_seq >= open_from and run.first_seq >= begin_seq), len(runs))
     mark = runs[at - 1].selections if at else log.head.selections
     first_seq = runs[at].first_seq if at < len(runs) else log.next_seq
-    return Selector(rule, first_seq, mark or SelectionMark(), most_bytes)
+    return Selector(rule, conditions, first_seq, mark or SelectionMark(), most_bytes)
+
+
+def _opening(rule: SelectionRule, conditions: SelectionConditions) -> OpeningRule:
+    if rule.each_ms:
+        return EachTime(rule.each_ms)
+    if rule.each_events:
+        return EachCount(rule.each_events)
+    # Without a condition that the gateway can evaluate, each event opens a selection, and Spark finds those that match.
+    return EachCount(1) if conditions.opening is None else EachMatch()
 
 
 def _nothing(schema: pa.Schema) -> pa.RecordBatch:
