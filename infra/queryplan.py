@@ -37,7 +37,7 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
 
     op: PredicateOp
     column: tuple[str, ...] = ()
-    value: str | int | bool | list[str | int | bool] | None = None
+    value: str | int | bool | float | list[str | int | bool | float] | None = None
     children: tuple[Predicate, ...] = ()
 
     @property

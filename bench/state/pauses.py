@@ -25,7 +25,7 @@ from tests.faults.two_sites import TwoSites
 
 PARTS = 4
 MOVES = 5
-# Each file is a run. With more of them than the query can process, the window would close only after all of them.
+# Between files, each of which is a run: not more of them than the query can process.
 PAUSE_S = 0.5
 WAN = WanSettings(delay_s=0.035, rate_bits_per_s=50e6)
 # Events of the same hour; the last one, years later, closes its window.
@@ -110,12 +110,19 @@ class Lab:
             print(found[-2:], flush=True)
         return found
 
+    def closed(self, rows: int) -> bool:
+        """Write an event of years later, and return whether all rows of the window are there.
+
+        It takes two micro-batches: one moves the watermark, and the next one closes the window.
+        """
+        self.write(iter(["last"]), LATER)
+        time.sleep(PAUSE_S)
+        return len(file_rows(self.folder / "out")) >= rows
+
     def check(self) -> None:
         """Close the window, and compare its rows with the loop's."""
         expected = {(key, self.counts[key], self.totals[key]) for key in self.counts}
-        self.write(iter(["last"]), LATER)
-        self.write(iter(["last"]), LATER)
-        until(lambda: len(file_rows(self.folder / "out")) >= len(expected), "the window is closed", LAUNCHED_S)
+        until(lambda: self.closed(len(expected)), "the window is closed", LAUNCHED_S)
         found = [(row["key"], row["events"], row["total"]) for row in file_rows(self.folder / "out")]
         assert len(found) == len(expected), f"{len(found)} rows instead of {len(expected)}"
         assert set(found) == expected, "the sums are not those of one site"

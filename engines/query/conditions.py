@@ -21,6 +21,7 @@ _FLIPPED: dict[PredicateOp, PredicateOp] = {"eq": "eq", "lt": "gt", "le": "ge", 
 _TEXT: dict[str, PredicateOp] = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contains": "contains"}
 _BOTH: dict[str, PredicateOp] = {"And": "and", "Or": "or"}
 _EXACT_TYPES = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint"})
+_COMPARED_TYPES = _EXACT_TYPES | {"double"}
 _MAX_IN = 1_000
 
 
@@ -83,7 +84,7 @@ def _comparison(expression: Any, kind: str) -> Predicate:
     left, right = expression.left(), expression.right()
     if kind_of(left) == "Literal" and op in _FLIPPED:
         left, right, op = right, left, _FLIPPED[op]
-    path = _exact_path(left)
+    path = _exact_path(left, _COMPARED_TYPES)
     found = Predicate(op=op, column=path, value=_literal(right))
     if kind == "EqualNullSafe":
         return Predicate(op="and", children=(Predicate(op="not_null", column=path), found))
@@ -97,15 +98,15 @@ def _membership(expression: Any, kind: str) -> Predicate:
     else:
         path = _exact_path(expression.child())
         values = [_value(each) for each in scala_items(expression.hset())]
-    if len(values) > _MAX_IN:
+    if len(values) > _MAX_IN or any(isinstance(value, float) for value in values):
         raise _NotEarlyError
     # A set has no order, but two analyses of one query must give the same plan.
     return Predicate(op="in", column=path, value=sorted(values, key=lambda value: (str(type(value)), value)))
 
 
-def _exact_path(expression: Any) -> tuple[str, ...]:
-    """Return the path of a column on which Arrow and Spark compare in the same way."""
-    if str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
+def _exact_path(expression: Any, types: frozenset[str] = _EXACT_TYPES) -> tuple[str, ...]:
+    """Return the path of a column whose values are compared before the WAN exactly as in Spark."""
+    if str(expression.dataType().sql()).lower() not in types:
         raise _NotEarlyError
     return _path(expression)
 
@@ -119,14 +120,14 @@ def _path(expression: Any) -> tuple[str, ...]:
     raise _NotEarlyError
 
 
-def _literal(expression: Any) -> str | int | bool:
-    if kind_of(expression) != "Literal" or str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
+def _literal(expression: Any) -> str | int | bool | float:
+    if kind_of(expression) != "Literal" or str(expression.dataType().sql()).lower() not in _COMPARED_TYPES:
         raise _NotEarlyError
     return _value(expression.value())
 
 
-def _value(value: Any) -> str | int | bool:
-    if isinstance(value, str | int | bool):
+def _value(value: Any) -> str | int | bool | float:
+    if isinstance(value, str | int | bool | float):
         return value
     if value is not None and kind_of(value) == "UTF8String":
         return str(value.toString())

@@ -1,12 +1,13 @@
 """Early row conditions with Spark's three-valued logic, evaluated on Arrow columns.
 
 A row is kept when every predicate is TRUE; NULL is not TRUE. Strings compare as unsigned bytes, as Spark's UTF8String
-does; booleans order false before true.
+does; booleans order false before true; of doubles, NaN is above all others, and 0.0 equals -0.0.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -59,7 +60,9 @@ def why_not_early(schema: pa.Schema, predicate: Predicate) -> str:
     if predicate.op == "in":
         if not isinstance(predicate.value, list) or not predicate.value:
             return f"predicate 'in' on {path!r} needs a list that is not empty"
-        values: list[str | int | bool] = predicate.value
+        values: list[str | int | bool | float] = predicate.value
+        if any(isinstance(value, float) for value in values):
+            return f"predicate 'in' on {path!r} needs no doubles: 0.0 and -0.0 would differ"
     elif predicate.value is None or isinstance(predicate.value, list):
         return f"predicate {predicate.op!r} on {path!r} needs a single value"
     else:
@@ -67,11 +70,13 @@ def why_not_early(schema: pa.Schema, predicate: Predicate) -> str:
     return next((f"{path!r} is {column_type}, {v!r} is not" for v in values if not _fits(column_type, v)), "")
 
 
-def _fits(column_type: pa.DataType, value: str | int | bool) -> bool:
+def _fits(column_type: pa.DataType, value: str | int | bool | float) -> bool:
     if isinstance(value, str):
         return bool(pa.types.is_string(column_type))
     if isinstance(value, bool):
         return bool(pa.types.is_boolean(column_type))
+    if isinstance(value, float):
+        return bool(pa.types.is_float64(column_type)) and not math.isnan(value)
     return bool(pa.types.is_signed_integer(column_type))
 
 
@@ -116,9 +121,12 @@ def _column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     return values.cast(pa.int64()) if is_number else values
 
 
-def _compare(op: str, values: pa.Array, literal: str | int | bool) -> pa.BooleanArray:
+def _compare(op: str, values: pa.Array, literal: str | int | bool | float) -> pa.BooleanArray:
     if isinstance(literal, str):
         return _COMPARE[op](values, pa.scalar(literal, pa.string()))
+    if isinstance(literal, float):
+        found = _COMPARE[op](values, pa.scalar(literal, pa.float64()))
+        return pc.or_kleene(found, pc.is_nan(values)) if op in ("gt", "ge") else found
     if literal in _INT64:
         return _COMPARE[op](values, pa.scalar(int(literal), pa.int64()))
     # Beyond int64 the answer is the same for all values; only NULL stays NULL.
@@ -126,7 +134,7 @@ def _compare(op: str, values: pa.Array, literal: str | int | bool) -> pa.Boolean
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), always)
 
 
-def _is_in(values: pa.Array, literals: list[str | int | bool]) -> pa.BooleanArray:
+def _is_in(values: pa.Array, literals: list[str | int | bool | float]) -> pa.BooleanArray:
     known = [v if isinstance(v, str) else int(v) for v in literals if isinstance(v, str) or v in _INT64]
     found = pc.is_in(values, value_set=pa.array(known, values.type))
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), found)

@@ -37,7 +37,7 @@ A, B, C = (is_kind(kind, kind) for kind in "abc")
 HIGHER = Step(
     "higher", "kind = 'b' AND v >= a.v", lambda event, found: event["kind"] == "b" and event["v"] >= found["a"]["v"]
 )
-BIG = Step("a", "kind = 'a' AND v > 3", lambda event, _: event["kind"] == "a" and event["v"] > 3)
+BIG = Step("a", "kind = 'a' AND abs(v) > 3", lambda event, _: event["kind"] == "a" and event["v"] > 3)
 LOWER = Step("lower", "v < a.v", lambda event, found: event["v"] < found["a"]["v"], "none", 200)
 SUM = Step(
     "c",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql.types import StringType, StructType
 from engines.query import plan, schemas
 from engines.spark.session import sibling
 from infra.messages import Predicate, QueryPlan
+from infra.payload import kept_rows
 
 pytestmark = pytest.mark.spark
 
@@ -122,6 +124,8 @@ def is_(op: Any, column: str, value: Any = None) -> Predicate:
         ("sender IN ('b', 'a')", [is_("in", "sender", ["a", "b"])]),
         ("n IN (9,8,7,6,5,4,3,2,1,0,11,12)", [is_("in", "n", [*range(10), 11, 12])]),
         ("ok", [is_("not_null", "ok"), is_("eq", "ok", True)]),
+        ("x > 1.5", [is_("not_null", "x"), is_("gt", "x", 1.5)]),
+        ("x <= 3", [is_("not_null", "x"), is_("le", "x", 3.0)]),
         ("id IS NULL", [is_("is_null", "id")]),
         ("tos IS NOT NULL", [is_("not_null", "tos")]),
         ("meta.deep.p = 'x'", [is_("not_null", "meta.deep.p"), is_("eq", "meta.deep.p", "x")]),
@@ -141,12 +145,13 @@ def test_conditions_that_mean_the_same_before_the_wan(
 @pytest.mark.parametrize(
     ("condition", "left"),
     [
-        ("x > 1.5", "events.x >"),
+        ("x IN (1.5, 2.5)", "IN"),
+        ("x > 1.5F * n", "events.x >"),
         ("sent > TIMESTAMP'2020-01-01'", "events.sent >"),
         ("sender RLIKE 'a.b'", "RLIKE"),
         ("CAST(n AS STRING) = '3'", "CAST"),
         ("size(tos) > 1", "size"),
-        ("n = 1 OR x > 1.5", "events.x >"),
+        ("n = 1 OR x > n", "events.x >"),
         ("n IN (1, NULL) OR ok", "IN"),
         ("upper(sender) = 'A'", "upper"),
         ("n = big", "big"),
@@ -156,6 +161,20 @@ def test_conditions_that_stay_with_spark_are_named(analysed: Analysed, condition
     found = analysed(f"SELECT id FROM events WHERE {condition}")
     assert left in found.trim_note
     assert all(predicate.op == "not_null" for predicate in found.predicates)
+
+
+@pytest.mark.parametrize(
+    "literal", ["0.0D", "-0.0D", "1.5D", "CAST('Infinity' AS DOUBLE)", "CAST('-Infinity' AS DOUBLE)"]
+)
+def test_doubles_compare_before_the_wan_as_in_spark(analysed: Analysed, spark: SparkSession, literal: str) -> None:
+    values = [None, math.nan, -math.inf, -0.0, 0.0, 1.5, 1.5000000000000002, math.inf]
+    batch = pa.record_batch([pa.array(values, pa.float64())], names=["x"])
+    frame = spark.createDataFrame(list(enumerate(values)), "n INT, x DOUBLE")
+    for condition in (f"x {op} {literal}" for op in ("<", "<=", "=", ">=", ">", "<=>", "<>")):
+        found = analysed(f"SELECT id FROM events WHERE {condition}")
+        assert found.trim_note == "", condition
+        kept = [row.n for row in frame.where(condition).orderBy("n").collect()]
+        assert kept_rows(batch, found.predicates).tolist() == kept, condition
 
 
 def test_what_one_branch_drops_the_other_may_need(analysed: Analysed) -> None:

@@ -1,3 +1,4 @@
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ SCHEMA = pa.schema(
 TEXTS = st.sampled_from(["", "a", "A", "ab", "aé", "é", "b\U0001f600", "\uffff", "a\0", "@enron.com", "x@enron.com"])
 TEXT_COLUMNS = [("text",), ("deep", "in", "text")]
 NUMBER_COLUMNS = [("small",), ("long",), ("deep", "in", "n")]
+DOUBLES = [0.0, -0.0, 1.0, 1.0000000000000002, -2.5, math.inf, -math.inf]
 NUMBERS = st.sampled_from([0, 1, -1, 127, -128, 128, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**63, -(2**70)])
 
 
@@ -38,7 +40,7 @@ def rows() -> st.SearchStrategy[dict[str, Any]]:
             "flag": st.none() | st.booleans(),
             "deep": st.none() | st.fixed_dictionaries({"in": deep}),
             "list": st.none() | st.lists(TEXTS, max_size=1),
-            "ratio": st.sampled_from([None, 1.0, float("nan")]),
+            "ratio": st.sampled_from([None, *DOUBLES, math.nan]),
         }
     )
 
@@ -54,6 +56,7 @@ def leaves() -> st.SearchStrategy[Predicate]:
         leaf([*order, "starts_with", "ends_with", "contains"], TEXT_COLUMNS, TEXTS),
         leaf(order, NUMBER_COLUMNS, NUMBERS),
         leaf(order, [("flag",)], st.booleans()),
+        leaf(order, [("ratio",)], st.sampled_from(DOUBLES)),
         leaf(["in"], TEXT_COLUMNS, st.lists(TEXTS, min_size=1, max_size=3)),
         leaf(["in"], NUMBER_COLUMNS, st.lists(NUMBERS, min_size=1, max_size=3)),
         leaf(["in"], [("flag",)], st.lists(st.booleans(), min_size=1, max_size=2)),
@@ -105,6 +108,8 @@ def truth(row: dict[str, Any], predicate: Predicate) -> bool | None:
         return (value is None) == (predicate.op == "is_null")
     if value is None:
         return None
+    if isinstance(value, float) and math.isnan(value):
+        return predicate.op in ("gt", "ge")  # above all others
     literal = predicate.value
     literal = [spark_key(v) for v in literal] if isinstance(literal, list) else spark_key(literal)
     return SIMPLE[predicate.op](spark_key(value), literal)
@@ -155,6 +160,9 @@ def one(op: PredicateOp, column: str = "text", **more: Any) -> Predicate:
         (one("eq", "flag", value=1), "1 is not"),
         (one("eq", "text", value=1), "1 is not"),
         (one("gt", "ratio", value=1), "double"),
+        (one("gt", "ratio", value=math.nan), "nan is not"),
+        (one("in", "ratio", value=[1.0]), "needs no doubles"),
+        (one("gt", "long", value=1.0), "1.0 is not"),
         (one("eq", "list", value="x"), "list"),
         (one("contains", "long", value="x"), "needs a string"),
         (one("eq"), "single value"),

@@ -22,7 +22,7 @@ from engines.spark.session import sibling
 from infra.messages import Pattern, PatternStep, Predicate, SelectionRule
 from infra.queryplan import SelectionConditions
 
-_EARLY = "columns of type STRING, BOOLEAN and whole numbers, compared with constants"
+_EARLY = "columns of type STRING, BOOLEAN, DOUBLE and whole numbers, compared with constants"
 
 
 def conditions_of(

@@ -83,7 +83,7 @@ def _candidates(predicates: Sequence[Predicate]) -> Iterator[object]:
     yield from _PLAIN
 
 
-def _literals(predicates: Iterable[Predicate]) -> Iterator[str | int | bool]:
+def _literals(predicates: Iterable[Predicate]) -> Iterator[str | int | bool | float]:
     for predicate in predicates:
         yield from _literals(predicate.children)
         if predicate.value is not None:
