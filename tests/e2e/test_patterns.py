@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import EAGER, Gateway, until
-from tests.selections.patternoracle import Case, Event, Found, Step, matches
+from tests.selections.patternoracle import Case, Event, Found, Step, matches, plain
 
 EVENTS = 1_400
 
@@ -72,16 +72,6 @@ def query(folder: Path, name: str) -> dict[str, Any]:
         "qos": {"latency": "1s"},
         "switching": EAGER,
     }
-
-
-def plain(value: Any) -> Any:
-    """Return an event as its number."""
-    match value:
-        case {"n": number}:
-            return number
-        case list():
-            return [plain(each) for each in value]
-    return value
 
 
 def wanted(case: Case) -> list[dict[str, Any]]:

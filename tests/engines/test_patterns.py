@@ -20,7 +20,7 @@ from gateway.query.flow.runlog import SelectionMark
 from gateway.query.flow.selecting.selector import Selector
 from gateway.query.opening import definition_of
 from infra.messages import OpenQuery, Pattern, PatternStep, SelectionRule
-from tests.selections.patternoracle import Case, Step, matches
+from tests.selections.patternoracle import Case, Step, matches, plain
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema(
@@ -102,18 +102,6 @@ def stream(chance: random.Random, count: int) -> list[dict[str, Any]]:
 def batch_of(events: list[dict[str, Any]]) -> pa.RecordBatch:
     rows = [{**each, "at": datetime.fromtimestamp(each["ms"] / 1e3, UTC)} for each in events]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-
-
-def plain(value: Any) -> Any:
-    """Return a result as the oracle writes it: an event by its number."""
-    match value:
-        case {"n": number}:
-            return number
-        case list():
-            return [plain(each) for each in value]
-        case datetime():
-            return round(value.timestamp() * 1000)
-    return value
 
 
 @pytest.mark.parametrize("name", CASES)
