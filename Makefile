@@ -72,8 +72,8 @@ reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at 
 reproduce-planning: setup ## measure forecasts and planning, write the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
 
-reproduce-patterns: setup ## measure the splitter of selections, write the table of docs/results/patterns.md
-	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_patterns.py
+reproduce-patterns: setup java ## measure selections and patterns, write the tables of docs/results/patterns.md; DATA=FOLDER has real data
+	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_patterns.py $(if $(DATA),--data "$(DATA)")
 
 reproduce-state: setup java ## divide keys among lanes, run real queries with state against oracles, write the tables of docs/results/state.md; DATA=FOLDER has real data
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_state.py $(if $(DATA),--data "$(DATA)")

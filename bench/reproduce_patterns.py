@@ -1,58 +1,34 @@
-"""Writes the table of docs/results/patterns.md: how fast the splitter of selections is, by their overlap (Figure 8f).
+"""Writes the tables of docs/results/patterns.md: selections and patterns, with the paper's figures beside ours.
 
-As in the paper, the operator is a tuple window of 10,000 events, and more or fewer of these windows overlap. Each run
-is split, and the events that the selections closed by it need are found.
+``python bench/reproduce_patterns.py --data FOLDER`` uses the real data from a folder; without it, what needs real data
+uses generated input. ``--only`` chooses sections. Tables are printed and written into the document. Seeds are fixed.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-import time
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import numpy as np
-from planning.document import put, table
-
-from policies.selections.closing import ClosingRule
-from policies.selections.opening import EachCount
-from policies.selections.splitter import SelectionSplitter, needed
+from planning.document import put
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "patterns.md"
-WINDOW = 10_000
-OVERLAPS = (1, 10, 100, 1_000, 10_000)
-EVENTS, RUN = 1_000_000, 5_000
-REPEATS = 5
+SECTIONS = ("splitter",)
 
 
 def main() -> None:
-    """Measure, print and write."""
-    rows = [(f"{overlap:,}", *_cells(overlap)) for overlap in OVERLAPS]
-    text = table(("windows that overlap", "million events per second (median)", "least, most"), rows)
-    print(text)
-    put(DOCUMENT, "splitter", text)
-
-
-def _cells(overlap: int) -> tuple[str, str]:
-    per_s = sorted(EVENTS / _split_s(overlap) / 1e6 for _ in range(REPEATS))
-    return f"{per_s[REPEATS // 2]:.1f}", f"{per_s[0]:.1f}, {per_s[-1]:.1f}"
-
-
-def _split_s(overlap: int) -> float:
-    """Return how long it takes to split all events."""
-    splitter = SelectionSplitter(EachCount(WINDOW // overlap), ClosingRule(events=WINDOW))
-    times_ms = np.arange(RUN, dtype=np.int64)
-    closed = 0
-    begun_s = time.perf_counter()
-    for run in range(0, EVENTS, RUN):
-        kept_from = splitter.needed_from
-        found = splitter.split(times_ms + run)
-        needed(found, kept_from, splitter.next_event - kept_from)
-        closed += len(found.first)
-    took_s = time.perf_counter() - begun_s
-    assert closed + len(splitter.open.first) == EVENTS // (WINDOW // overlap)
-    return took_s
+    """Run the chosen sections."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder of the real data; default: generated input only")
+    parser.add_argument("--only", nargs="*", choices=SECTIONS, help="sections to run; default: all")
+    chosen = parser.parse_args()
+    for section in chosen.only or SECTIONS:
+        text = import_module(f"patterns.{section}").report(chosen.data)
+        print(f"\n## {section}\n\n{text}", flush=True)
+        put(DOCUMENT, section, text)
 
 
 if __name__ == "__main__":
