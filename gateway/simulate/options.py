@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Generator
@@ -13,6 +15,8 @@ from gateway.core.exchange import ExchangeSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.run import Run
 from infra.link.credit import CREDIT_BYTES
+from infra.messages import SelectionRule
+from infra.queryplan import SelectionConditions
 from policies.failures.overdue import Patience
 from policies.keys.places import STAY_S
 from policies.switching.query import QuerySettings
@@ -80,6 +84,26 @@ class KeyLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionLoad:
+    """A query whose events become selections, and whose hosts return the runs as they got them.
+
+    Attributes:
+        rule: which event opens a selection, and which closes it.
+        conditions: those of the rule's conditions that the gateway evaluates; None if it has none.
+        rows: returns the rows of the next so many events, the last of which came at this time; it draws them anew in
+            each world.
+        deliver: called with each run that the sink gets, in their order.
+        killed_per_s: how often the gateway is killed.
+    """
+
+    rule: SelectionRule
+    conditions: SelectionConditions | None = None
+    rows: Callable[[int, float], pa.RecordBatch]
+    deliver: Callable[[pa.RecordBatch], None]
+    killed_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOptions:
     """One query and its events.
 
@@ -108,6 +132,7 @@ class QueryOptions:
             is not divided.
         keys: the keys of its events, if it is divided.
         part_stay_s: see ``PartPlaces``.
+        selections: what its events become; None: it has no selections. Results are released in strict order.
         credit_bytes: how many payload bytes a host allows in flight.
         held_bytes_max: how many bytes of results may wait before dispatch stops.
     """
@@ -135,6 +160,7 @@ class QueryOptions:
     parts: int = 0
     keys: KeyLoad = KeyLoad()
     part_stay_s: float = STAY_S
+    selections: SelectionLoad | None = None
     credit_bytes: int = CREDIT_BYTES
     held_bytes_max: int = HELD_BYTES_MAX
 

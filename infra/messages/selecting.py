@@ -62,6 +62,7 @@ class SelectionRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         most_open: at most so many selections may be open.
         opens_when: each event that meets this condition (Spark SQL) opens one; empty if none is given.
         closes_when: an event after the opening one that meets this condition closes it, and is part of it.
+        closes_same: only if it has the same value in this column as the opening event; empty if any event closes it.
         disjoint: no selection opens while another one is open.
         pattern: what is looked for in each selection; then its steps say which event opens one.
     """
@@ -75,5 +76,6 @@ class SelectionRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     most_open: int
     opens_when: str = ""
     closes_when: str = ""
+    closes_same: str = ""
     disjoint: bool = False
     pattern: Pattern | None = None

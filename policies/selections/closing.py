@@ -25,6 +25,18 @@ class Closes(NamedTuple):
     bounded: BoolArray
 
 
+class Keys(NamedTuple):
+    """Of a closing condition that holds only for selections with the same key: numbers that stand for the keys.
+
+    Attributes:
+        opened: of each opening event, shape (selections,); negative if it has none.
+        events: of each event of the run, shape (events,); negative if it has none.
+    """
+
+    opened: Int64Array
+    events: Int64Array
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingRule:
     """When a selection ends: with the first event for which one of these holds.
@@ -51,7 +63,14 @@ class ClosingRule:
         if any(number is not None and number <= 0 for number in (self.after_ms, self.events, self.most_events)):
             raise ValueError(f"the end of a selection must be above zero: {self}")
 
-    def closes(self, opened: Int64Array, opened_ms: Int64Array, times_ms: Int64Array, ends: BoolArray | None) -> Closes:
+    def closes(
+        self,
+        opened: Int64Array,
+        opened_ms: Int64Array,
+        times_ms: Int64Array,
+        ends: BoolArray | None,
+        keys: Keys | None = None,
+    ) -> Closes:
         """Return where the selections end.
 
         Args:
@@ -59,6 +78,7 @@ class ClosingRule:
             opened_ms: the stream's time at it, shape (selections,).
             times_ms: the stream's time at each event of the run, shape (events,).
             ends: whether each event meets the closing condition, shape (events,); None if there is none.
+            keys: an event that meets it closes only selections with the same key; None: it closes all.
 
         Raises:
             ValueError: ``on_match`` is set, and there is no condition.
@@ -68,7 +88,9 @@ class ClosingRule:
         count = len(times_ms)
         beyond = np.full(len(opened), count, dtype=np.intp)
         by_count = opened + self.events - 1 if self.events is not None else beyond
-        by_match = beyond if ends is None or not self.on_match else _next(ends, opened, count)
+        by_match = beyond
+        if ends is not None and self.on_match:
+            by_match = _next(ends, opened, count) if keys is None else _next_of_key(ends, opened, keys, count)
         by_time = beyond
         if self.after_ms is not None:
             by_time = np.searchsorted(times_ms, opened_ms + self.after_ms, side="right")
@@ -85,3 +107,16 @@ def _next(ends: BoolArray, opened: Int64Array, beyond: int) -> IntArray:
     rows = np.append(np.flatnonzero(ends), beyond)
     found: IntArray = rows[np.searchsorted(rows[:-1], opened, side="right")]
     return found
+
+
+def _next_of_key(ends: BoolArray, opened: Int64Array, keys: Keys, beyond: int) -> IntArray:
+    """Return the same as ``_next``, but only of rows with the key of the opening event."""
+    rows = np.flatnonzero(ends & (keys.events >= 0))
+    # One number for key and row, so that the next row of a key is the next number.
+    numbers = np.sort(keys.events[rows] * beyond + rows)
+    wanted = keys.opened * beyond + np.maximum(opened, -1) + 1
+    # The row after the last one is the first of the next key.
+    at = np.searchsorted(numbers, wanted)
+    found = np.append(numbers, -1)[at]
+    is_same = (found >= 0) & (found // max(beyond, 1) == keys.opened)
+    return np.where(is_same, found - keys.opened * beyond, beyond)

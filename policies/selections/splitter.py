@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from policies.arrays import BoolArray, IntArray
-from policies.selections.closing import Closes, ClosingRule
+from policies.selections.closing import Closes, ClosingRule, Keys
 from policies.selections.opening import OpeningRule
 from policies.selections.streamtime import Int64Array, stream_times
 
 
 class ClosedSelections(NamedTuple):
-    """The selections that a run has closed, in the order in which they were opened, which is also that of closing.
+    """The selections that a run has closed, in order of their closing events; those of one event in order of opening.
 
     Attributes:
-        selection: their numbers, counted from 0 in the order of opening, shape (closed,).
+        selection: their numbers, counted from 0 in this order, shape (closed,).
         first: the number of each one's first event, shape (closed,).
         end: the number after its last event, shape (closed,).
         bounded: whether only the bound on its events ended it, shape (closed,): a case for the dead letters.
@@ -29,19 +28,18 @@ class ClosedSelections(NamedTuple):
     bounded: BoolArray
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSelections:
+class OpenSelections(NamedTuple):
     """The selections that are open, oldest first; each array has the shape (open,).
 
     Attributes:
-        selection: their numbers.
         first: the number of the opening event.
         opened_ms: the stream's time at it.
+        key: its key, if there are keys; else -1.
     """
 
-    selection: Int64Array
     first: Int64Array
     opened_ms: Int64Array
+    key: Int64Array
 
 
 class SplitterMark(NamedTuple):
@@ -49,7 +47,7 @@ class SplitterMark(NamedTuple):
 
     Attributes:
         event: the number of the next event.
-        selection: the number of the next selection.
+        selection: the number of the next selection that closes.
         before_ms: the stream's time at the event before; None before the first event.
         blocked_by: of a splitter whose selections are disjoint, the first event of the one that is open, and the
             stream's time at it; None if none is open.
@@ -69,8 +67,7 @@ class TooManyOpenError(ValueError):
 
 
 _NONE = np.zeros(0, dtype=np.int64)
-_EARLIER = -1
-"""The number of a selection that was open where the splitter began; it is not returned when it closes."""
+_NO_KEY = -1
 
 
 class SelectionSplitter:
@@ -89,7 +86,7 @@ class SelectionSplitter:
     Attributes:
         open: the open selections.
         next_event: the number of the next event.
-        next_selection: the number of the next selection.
+        next_selection: the number of the next selection that closes.
     """
 
     def __init__(
@@ -107,8 +104,10 @@ class SelectionSplitter:
         self._most_open = most_open
         self.next_event, self.next_selection, self._before_ms, blocked_by = begin
         self.open = OpenSelections(_NONE, _NONE, _NONE)
+        # It was open where the splitter began, and is not returned when it closes.
+        self._earlier = -1 if blocked_by is None else blocked_by[0]
         if blocked_by is not None:
-            self.open = OpenSelections(*(np.array([each], dtype=np.int64) for each in (_EARLIER, *blocked_by)))
+            self.open = OpenSelections(*(np.array([each], dtype=np.int64) for each in (*blocked_by, _NO_KEY)))
 
     @property
     def mark(self) -> SplitterMark:
@@ -123,7 +122,11 @@ class SelectionSplitter:
         return int(self.open.first[0]) if len(self.open.first) else self.next_event
 
     def split(
-        self, times_ms: Int64Array, matches: BoolArray | None = None, ends: BoolArray | None = None
+        self,
+        times_ms: Int64Array,
+        matches: BoolArray | None = None,
+        ends: BoolArray | None = None,
+        keys: Int64Array | None = None,
     ) -> ClosedSelections:
         """Return the selections that a run closes.
 
@@ -131,34 +134,48 @@ class SelectionSplitter:
             times_ms: of the run's events in order of seq, shape (events,).
             matches: which events meet the opening condition, shape (events,); None if there is none.
             ends: which events meet the closing condition, shape (events,); None if there is none.
+            keys: their keys, shape (events,), negative for none: an event that meets the closing condition closes
+                only selections that an event with its key opened. None: it closes all.
 
         Raises:
             TooManyOpenError: too many selections would be open afterwards.
         """
-        now_ms = stream_times(times_ms, self._before_ms)
+        count, now_ms = len(times_ms), stream_times(times_ms, self._before_ms)
         rows = np.flatnonzero(self._opening.opens(now_ms, self._before_ms, self.next_event, matches))
         if self._disjoint:
             rows = self._apart(rows, now_ms, ends)
-        selection = np.concatenate((self.open.selection, self.next_selection + np.arange(len(rows))))
-        first = np.concatenate((self.open.first, self.next_event + rows))
-        opened_ms = np.concatenate((self.open.opened_ms, now_ms[rows]))
-        found = self._closing.closes(first - self.next_event, opened_ms, now_ms, ends)
-        # None closes before one that was opened earlier: each part of P_c closes in the order of opening.
-        closed = int(np.searchsorted(found.at, len(now_ms)))
-        left = OpenSelections(selection[closed:], first[closed:], opened_ms[closed:])
+        known = self._with(rows, now_ms, keys)
+        own = None if keys is None else Keys(known.key, keys)
+        found = self._closing.closes(known.first - self.next_event, known.opened_ms, now_ms, ends, own)
+        is_open = found.at >= count
+        left = OpenSelections(*(each[is_open] for each in known))
         if len(left.first) > self._most_open:
             raise TooManyOpenError(
-                f"{len(left.first):,} selections would be open after event {self.next_event + len(now_ms) - 1}, and "
+                f"{len(left.first):,} selections would be open after event {self.next_event + count - 1}, and "
                 f"{self._most_open:,} may be: close them sooner, or open fewer"
             )
-        ends_before = self.next_event + found.end[:closed]
+        returned = np.flatnonzero(~is_open & (known.first != self._earlier))
+        returned = returned[np.argsort(found.at[returned], kind="stable")]
+        numbers = self.next_selection + np.arange(len(returned), dtype=np.int64)
+        ends_before = self.next_event + found.end[returned]
         self.open = left
-        self.next_event += len(now_ms)
-        self.next_selection += len(rows)
-        if len(now_ms):
+        self.next_event += count
+        self.next_selection += len(returned)
+        if count:
             self._before_ms = int(now_ms[-1])
-        result = ClosedSelections(selection[:closed], first[:closed], ends_before, found.bounded[:closed])
-        return ClosedSelections(*(each[result.selection != _EARLIER] for each in result))
+        return ClosedSelections(numbers, known.first[returned], ends_before, found.bounded[returned])
+
+    def _with(self, rows: IntArray, now_ms: Int64Array, keys: Int64Array | None) -> OpenSelections:
+        """Return the open selections and those that these rows open."""
+        key = np.full(len(rows), _NO_KEY, dtype=np.int64) if keys is None else keys[rows]
+        added = (self.next_event + rows, now_ms[rows], key)
+        return OpenSelections(*(np.concatenate(pair) for pair in zip(self.open, added, strict=True)))
+
+    def renumbered(self, closed: ClosedSelections, following: int) -> ClosedSelections:
+        """Return what the last run has closed, with other numbers: the next one is then ``following``."""
+        self.next_selection = following
+        count = len(closed.selection)
+        return closed._replace(selection=np.arange(following - count, following, dtype=np.int64))
 
     def _apart(self, rows: IntArray, now_ms: Int64Array, ends: BoolArray | None) -> IntArray:
         """Return those rows that open a selection when none is open."""

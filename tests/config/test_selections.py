@@ -80,6 +80,21 @@ def test_windows_of_time_and_of_events_become_rules(write: Write) -> None:
             "queries.first.switching.mode",
             '"selections" is not one of auto, data, keys',
         ),
+        (
+            ["selections: {opens: {every_events: 5}, closes: {events: 5, same: id}}"],
+            "queries.first.selections.closes.same",
+            "needs when, too",
+        ),
+        (
+            ["selections: {opens: {every_events: 5}, closes: {when: id = 'a', same: sent}}"],
+            "queries.first.selections.closes.same",
+            'column "sent" is TIMESTAMP, but must be STRING, BOOLEAN or a whole number',
+        ),
+        (
+            ["selections: {opens: {every_events: 5}, closes: {when: id = 'a', same: idd}}"],
+            "queries.first.selections.closes.same",
+            '"idd" is not a column of schema',
+        ),
         ([WINDOWS, "output: {mode: complete}"], "queries.first.output", "cannot be used with selections"),
     ],
 )

@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Event:
-    """One event: its time, and whether it meets the opening and the closing condition."""
+    """One event: its time, whether it meets the opening and the closing condition, and its key."""
 
     time_ms: int
     matches: bool
     ends: bool
+    key: str | None = None
 
 
 @dataclass
 class Selection:
     """An open selection."""
 
-    number: int
     start_ms: int
     first: int
+    key: str | None
     events: list[int] = field(default_factory=list)
 
 
@@ -36,10 +37,15 @@ class Sequential:
     on_match: bool = False
     most: int = 1_000_000
     disjoint: bool = False
+    same: bool = False
 
     def run(self, events: list[Event]) -> Iterator[tuple[int, list[int], bool]]:
         """Yield number, events and whether it was bounded, for each selection that closes, when it closes."""
-        now_ms, next_start_ms, opened = None, None, 0
+        for number, (selection, bounded) in enumerate(self._closed(events)):
+            yield number, selection.events, bounded
+
+    def _closed(self, events: list[Event]) -> Iterator[tuple[Selection, bool]]:
+        now_ms, next_start_ms = None, None
         selections: list[Selection] = []
         for number, event in enumerate(events):
             now_ms = event.time_ms if now_ms is None else max(now_ms, event.time_ms)
@@ -55,16 +61,16 @@ class Sequential:
                 self.window_ms is None or now_ms <= each.start_ms + self.window_ms for each in selections
             )
             if starts and not blocked:
-                selections.append(Selection(opened, now_ms, number))
-                opened += 1
+                selections.append(Selection(now_ms, number, event.key))
             for selection in list(selections):
                 if self.window_ms is not None and now_ms > selection.start_ms + self.window_ms:
                     selections.remove(selection)
-                    yield selection.number, selection.events, False
+                    yield selection, False
                     continue
                 selection.events.append(number)
                 whole = self.count is not None and len(selection.events) == self.count
-                matched = self.on_match and event.ends and number > selection.first
+                fits = not self.same or (event.key is not None and event.key == selection.key)
+                matched = self.on_match and event.ends and fits and number > selection.first
                 if whole or matched or len(selection.events) == self.most:
                     selections.remove(selection)
-                    yield selection.number, selection.events, not (whole or matched)
+                    yield selection, not (whole or matched)

@@ -14,56 +14,78 @@ from engines.query.selections.expansion import expanded
 from gateway.connectors.position import Position
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord, SelectionMark
 from gateway.query.flow.selecting.selector import HeldTooMuchError, Selected, Selector, selector_for
-from infra.messages import SELECTION, SelectionRule
+from infra.messages import SELECTION, Predicate, SelectionRule
+from infra.queryplan import SelectionConditions
 from tests.selections.sequential import Event, Sequential
 
 MOST_BYTES = 1 << 30
 
 
+CONDITIONS = SelectionConditions(
+    opening=Predicate(op="eq", column=("kind",), value=0), closing=Predicate(op="eq", column=("kind",), value=1)
+)
+Moment = tuple[int, int, str | None]
+"""When an event comes, ms; its kind; and its key."""
+
+
 @st.composite
 def rules(draw: st.DrawFn) -> SelectionRule:
-    by_time, ends = draw(st.booleans()), draw(st.sampled_from(("time", "count", "both")))
+    opens, ends = draw(st.sampled_from(("time", "count", "match"))), draw(st.sampled_from(("time", "count", "both")))
+    same = opens == "match" and draw(st.booleans())
     return SelectionRule(
         column="at",
-        each_ms=draw(st.integers(1, 40)) if by_time else 0,
-        each_events=0 if by_time else draw(st.integers(1, 7)),
+        each_ms=draw(st.integers(1, 40)) if opens == "time" else 0,
+        each_events=draw(st.integers(1, 7)) if opens == "count" else 0,
         after_ms=draw(st.integers(1, 60)) if ends != "count" else 0,
         events=draw(st.integers(1, 12)) if ends != "time" else 0,
         most_events=draw(st.sampled_from((5, 1_000_000))),
         most_open=1_000_000,
-        disjoint=draw(st.booleans()),
+        closes_same="key" if same else "",
+        disjoint=not same and draw(st.booleans()),
     )
 
 
+def conditions_of(rule: SelectionRule) -> SelectionConditions | None:
+    return None if rule.each_ms or rule.each_events else CONDITIONS
+
+
 @st.composite
-def runs(draw: st.DrawFn) -> list[list[int]]:
-    """Times of the events of each run, ms; they mostly rise."""
-    now_ms, found = 1_000, list[list[int]]()
+def runs(draw: st.DrawFn) -> list[list[Moment]]:
+    """The events of each run; their times mostly rise."""
+    now_ms, found = 1_000, list[list[Moment]]()
+    event = st.tuples(st.integers(-3, 15), st.integers(0, 2), st.sampled_from((None, "a", "b", "c")))
     for _ in range(draw(st.integers(1, 8))):
-        steps = draw(st.lists(st.integers(-3, 15), min_size=1, max_size=12))
         found.append([])
-        for step in steps:
+        for step, kind, key in draw(st.lists(event, min_size=1, max_size=12)):
             now_ms += step
-            found[-1].append(now_ms)
+            found[-1].append((now_ms, kind, key))
     return found
 
 
-def batch_of(first: int, times_ms: list[int]) -> pa.RecordBatch:
-    number = pa.array(range(first, first + len(times_ms)), pa.int64())
-    return pa.RecordBatch.from_arrays([number, pa.array(times_ms, pa.timestamp("ms", tz="UTC"))], names=["n", "at"])
+def batch_of(first: int, moments: list[Moment]) -> pa.RecordBatch:
+    times_ms, kinds, keys = zip(*moments, strict=True)
+    columns = {
+        "n": pa.array(range(first, first + len(moments)), pa.int64()),
+        "at": pa.array(times_ms, pa.timestamp("ms", tz="UTC")),
+        "kind": pa.array(kinds, pa.int64()),
+        "key": pa.array(keys, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
-def oracle(rule: SelectionRule, times_ms: list[int]) -> dict[int, list[int]]:
+def oracle(rule: SelectionRule, moments: list[Moment]) -> dict[int, list[int]]:
     """Return the events of each selection that closes."""
     sequential = Sequential(
         slide_ms=rule.each_ms or None,
         slide=rule.each_events or None,
         window_ms=rule.after_ms or None,
         count=rule.events or None,
+        on_match=conditions_of(rule) is not None,
         most=rule.most_events,
         disjoint=rule.disjoint,
+        same=bool(rule.closes_same),
     )
-    events = [Event(time_ms, matches=False, ends=False) for time_ms in times_ms]
+    events = [Event(time_ms, matches=kind == 0, ends=kind == 1, key=key) for time_ms, kind, key in moments]
     return {number: members for number, members, _ in sequential.run(events)}
 
 
@@ -79,41 +101,42 @@ def members(selected: Selected, rule: SelectionRule) -> dict[int, list[int]]:
 
 @given(rule=rules(), said=runs())
 def test_runs_of_any_lengths_have_the_selections_of_the_sequential_operator(
-    rule: SelectionRule, said: list[list[int]]
+    rule: SelectionRule, said: list[list[Moment]]
 ) -> None:
-    selector, found, told, first = Selector(rule, None, 0, SelectionMark(), MOST_BYTES), dict[int, list[int]](), [], 0
-    for times_ms in said:
-        selected = selector.select(batch_of(first, times_ms))
-        first += len(times_ms)
+    selector = Selector(rule, conditions_of(rule), 0, SelectionMark(), MOST_BYTES)
+    found, told, first = dict[int, list[int]](), list[int](), 0
+    for moments in said:
+        selected = selector.select(batch_of(first, moments))
+        first += len(moments)
         found |= members(selected, rule)
-        told += [seq for seq in selected.seqs.tolist() if seq >= selected.reports_from]
-    assert found == oracle(rule, [time_ms for times_ms in said for time_ms in times_ms])
+        told += selected.seqs[selected.fresh].tolist()
+    assert found == oracle(rule, [moment for moments in said for moment in moments])
     # Each event that is in any selection is reported by one run.
-    assert told == sorted({event for events in found.values() for event in events})
+    assert sorted(told) == sorted({event for events in found.values() for event in events})
 
 
 @given(rule=rules(), said=runs(), data=st.data())
 def test_a_restart_goes_on_with_the_same_runs(
-    tmp_path_factory: pytest.TempPathFactory, rule: SelectionRule, said: list[list[int]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, rule: SelectionRule, said: list[list[Moment]], data: st.DataObject
 ) -> None:
     with closing(RunLog(tmp_path_factory.mktemp("log") / "runs.log", LogHead("me", 0.0))) as log:
         check_restart(log, rule, said, data)
 
 
-def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data: st.DataObject) -> None:
-    selector = selector_for(rule, None, log, 0, 0, MOST_BYTES)
+def check_restart(log: RunLog, rule: SelectionRule, said: list[list[Moment]], data: st.DataObject) -> None:
+    selector = selector_for(rule, conditions_of(rule), log, 0, 0, MOST_BYTES)
     assert selector is not None
     batches, wanted = [], []
-    for times_ms in said:
-        batches.append(batch_of(log.next_seq, times_ms))
+    for moments in said:
+        batches.append(batch_of(log.next_seq, moments))
         wanted.append(selector.select(batches[-1]))
-        last_seq = log.next_seq + len(times_ms) - 1
+        last_seq = log.next_seq + len(moments) - 1
         log.append([RunRecord(log.next_seq, last_seq, Position(), Position(), 0.0, selections=selector.mark)])
     committed = data.draw(st.integers(0, len(said)), label="committed runs")
-    committed_before = sum(len(times_ms) for times_ms in said[:committed])
+    committed_before = sum(len(moments) for moments in said[:committed])
     if data.draw(st.booleans(), label="the log has forgotten what is not needed"):
         log.retire(log.needed_from(committed_before))
-    again = selector_for(rule, None, log, committed_before, 0, MOST_BYTES)
+    again = selector_for(rule, conditions_of(rule), log, committed_before, 0, MOST_BYTES)
     assert again is not None
     skipped = len(said) - sum(1 for run in log.runs if run.first_seq >= again.begin_seq)
     assert skipped <= committed
@@ -123,7 +146,7 @@ def check_restart(log: RunLog, rule: SelectionRule, said: list[list[int]], data:
         selected = again.select(batch, marks[first_seq])
         if first_seq >= committed_before:
             assert members(selected, rule) == members(before, rule)
-            assert (selected.batch.num_rows, selected.reports_from) == (before.batch.num_rows, before.reports_from)
+            assert (selected.batch.num_rows, selected.fresh.tolist()) == (before.batch.num_rows, before.fresh.tolist())
     assert again.mark == selector.mark
 
 
@@ -133,10 +156,10 @@ def test_open_selections_may_not_hold_more_than_their_memory() -> None:
     )
     selector = Selector(rule, None, 0, SelectionMark(), 10_000)
     for number in range(20):
-        selector.select(batch_of(10 * number, list(range(10))))
+        selector.select(batch_of(10 * number, [(at, 2, None) for at in range(10)]))
     says = r"1,200 open selections hold .* close them sooner, or raise gateway\.memory"
     with pytest.raises(HeldTooMuchError, match=says):
-        selector.select(batch_of(200, list(range(1_000))))
+        selector.select(batch_of(200, [(at, 2, None) for at in range(1_000)]))
 
 
 def test_an_event_without_a_time_does_not_move_the_streams_time() -> None:

@@ -17,9 +17,10 @@ from tests.selections.sequential import Event, Sequential
 @st.composite
 def streams(draw: st.DrawFn) -> list[Event]:
     """Events close to each other in time, some of them older than the one before."""
-    steps = draw(st.lists(st.tuples(st.integers(-2, 4), st.booleans(), st.booleans()), max_size=40))
-    times_ms = accumulate(step for step, _, _ in steps)
-    return [Event(at_ms, matches, ends) for at_ms, (_, matches, ends) in zip(times_ms, steps, strict=True)]
+    keys = st.sampled_from((None, "a", "b", "c"))
+    steps = draw(st.lists(st.tuples(st.integers(-2, 4), st.booleans(), st.booleans(), keys), max_size=40))
+    times_ms = accumulate(step for step, *_ in steps)
+    return [Event(at_ms, matches, ends, key) for at_ms, (_, matches, ends, key) in zip(times_ms, steps, strict=True)]
 
 
 EVENTS = streams()
@@ -44,6 +45,7 @@ def operators(draw: st.DrawFn) -> tuple[OpeningRule, ClosingRule, Sequential]:
         most=most,
         disjoint=draw(st.booleans()),
     )
+    sequential.same = on_match and not sequential.disjoint and draw(st.booleans())
     return (
         openings[kind],
         ClosingRule(after_ms=window_ms, events=count, on_match=on_match, most_events=most),
@@ -56,11 +58,13 @@ def runs_of(events: list[Event], cuts: list[int]) -> list[list[Event]]:
     return [events[at:to] for at, to in pairwise(borders)]
 
 
-def split(splitter: SelectionSplitter, run: list[Event]) -> ClosedSelections:
+def split(splitter: SelectionSplitter, run: list[Event], *, same: bool = False) -> ClosedSelections:
+    numbers = {None: -1, "a": 7, "b": 2, "c": 1_000_000_000}
     return splitter.split(
         np.array([event.time_ms for event in run], dtype=np.int64),
         np.array([event.matches for event in run], dtype=np.bool_),
         np.array([event.ends for event in run], dtype=np.bool_),
+        np.array([numbers[event.key] for event in run], dtype=np.int64) if same else None,
     )
 
 
@@ -75,10 +79,10 @@ def test_runs_of_any_length_close_what_the_sequential_operator_closes(
 ) -> None:
     opening, closing, sequential = operator
     splitter = SelectionSplitter(opening, closing, disjoint=sequential.disjoint)
-    found = [each for run in runs_of(events, cuts) for each in told(split(splitter, run))]
+    found = [each for run in runs_of(events, cuts) for each in told(split(splitter, run, same=sequential.same))]
     assert found == list(sequential.run(events))
     assert splitter.next_event == len(events)
-    assert splitter.next_selection == len(found) + len(splitter.open.first)
+    assert splitter.next_selection == len(found)
 
 
 @given(EVENTS, operators(), st.integers(0, 40))
@@ -88,10 +92,10 @@ def test_what_comes_later_needs_no_event_before_the_oldest_open_selection(
     opening, closing, sequential = operator
     splitter = SelectionSplitter(opening, closing, disjoint=sequential.disjoint)
     before, *after = runs_of(events, [min(cut, len(events))])
-    split(splitter, before)
+    split(splitter, before, same=sequential.same)
     needed_from = splitter.needed_from
     for run in after:
-        assert all(first >= needed_from for first in split(splitter, run).first)
+        assert all(first >= needed_from for first in split(splitter, run, same=sequential.same).first)
 
 
 @given(EVENTS, operators(), st.integers(-3, 3), st.integers(0, 50))
@@ -99,7 +103,7 @@ def test_an_event_is_needed_once_if_any_selection_has_it(
     events: list[Event], operator: tuple[OpeningRule, ClosingRule, Sequential], first: int, count: int
 ) -> None:
     opening, closing, sequential = operator
-    closed = split(SelectionSplitter(opening, closing, disjoint=sequential.disjoint), events)
+    closed = split(SelectionSplitter(opening, closing, disjoint=sequential.disjoint), events, same=sequential.same)
     wanted = {number for _, numbers, _ in sequential.run(events) for number in numbers}
     assert needed(closed, first, count).tolist() == [number in wanted for number in range(first, first + count)]
 
@@ -110,7 +114,7 @@ def test_a_run_that_would_leave_too_many_open_changes_nothing() -> None:
     assert told(split(splitter, run)) == []
     with pytest.raises(TooManyOpenError, match="4 selections would be open after event 3, and 3 may be"):
         split(splitter, run[:1])
-    assert (splitter.next_event, splitter.next_selection, splitter.needed_from) == (3, 3, 0)
+    assert (splitter.next_event, splitter.next_selection, splitter.needed_from) == (3, 0, 0)
 
 
 def test_a_pattern_without_its_condition_is_refused() -> None:

@@ -13,6 +13,7 @@ from gateway.config.words.units import ms_of
 from infra.messages import SelectionRule
 
 _MOST = 10_000_000
+_KEY_TYPES = ("STRING", "BOOLEAN", "TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG")
 
 
 class OpensConfig(Section):
@@ -42,16 +43,20 @@ class ClosesConfig(Section):
         after_s: it comes more than this after the opening event; it is no part of the selection.
         events: it is the so-manieth of the selection.
         when: it comes after the opening event, and meets this condition, in SQL; it is part of the selection.
+        same: the condition closes only selections whose opening event has the same value in this column.
     """
 
     after_s: LongerThanZero | None = Field(default=None, alias="after", examples=["60s"])
     events: int | None = Field(default=None, ge=1, le=_MOST, examples=[500])
     when: str | None = Field(default=None, min_length=1, examples=["kind = 'closed'"])
+    same: str | None = Field(default=None, min_length=1, examples=["vehicle"])
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.after_s is None and self.events is None and self.when is None:
             refuse([Finding(key=(), what="give at least one of after, events and when: else no selection ends")])
+        if self.same is not None and self.when is None:
+            refuse([Finding(key=("same",), what="needs when, too: the condition that closes a selection")])
         return self
 
 
@@ -85,6 +90,7 @@ class SelectionsConfig(Section):
             most_open=self.max_open,
             opens_when=self.opens.when or "",
             closes_when=self.closes.when or "",
+            closes_same=self.closes.same or "",
         )
 
     def findings(self, columns: Mapping[str, str]) -> list[Finding]:
@@ -94,4 +100,14 @@ class SelectionsConfig(Section):
             what = "is missing: every and after need the TIMESTAMP column with the stream's time" if timed else None
         else:
             what = column_problem(columns, self.time, "TIMESTAMP")
-        return [Finding(key=("selections", "time"), what=what)] if what else []
+        found = [Finding(key=("selections", "time"), what=what)] if what else []
+        same = self.closes.same
+        if same is not None and (what := _key_problem(columns, same)):
+            found.append(Finding(key=("selections", "closes", "same"), what=what))
+        return found
+
+
+def _key_problem(columns: Mapping[str, str], name: str) -> str | None:
+    if name in columns and columns[name].split()[0] not in _KEY_TYPES:
+        return f'column "{name}" is {columns[name]}, but must be STRING, BOOLEAN or a whole number'
+    return column_problem(columns, name, "")

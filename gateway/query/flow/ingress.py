@@ -244,7 +244,7 @@ class Ingress:
             shed=record.shed + record.shed_before,
             read_s=read_s,
             selected=None if selected is None else selected.seqs,
-            reports_from=0 if selected is None else selected.reports_from,
+            fresh=None if selected is None else selected.fresh,
         )
         self._memory.take(run.raw_bytes)
         self._on_run(run)

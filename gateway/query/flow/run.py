@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import IntArray
+from policies.arrays import BoolArray, IntArray
 from policies.selections.streamtime import Int64Array
 
 # Runs in one micro-batch: more of them save Spark's fixed costs, fewer are answered earlier.
@@ -24,7 +24,7 @@ class Run:
     more row, a heartbeat. ``read_s`` is when it had been read from the source, if that is known.
 
     Of a query with selections, ``batch`` has the events of the selections that the run closes. ``selected`` holds the
-    seq of each row, ascending; ``reports_from`` is the first seq that no earlier run had in its rows.
+    seq of each row, ascending; ``fresh`` says of each whether no earlier run had it.
     """
 
     first_seq: int
@@ -37,7 +37,7 @@ class Run:
     seqs: IntArray | None = None
     read_s: float | None = None
     selected: Int64Array | None = None
-    reports_from: int = 0
+    fresh: BoolArray | None = None
 
     @property
     def events(self) -> int:
@@ -60,6 +60,6 @@ class Run:
 
     def reports(self, seq: int) -> bool:
         """Whether it is this run that tells why an event has no result."""
-        if self.selected is None:
+        if self.selected is None or self.fresh is None:
             return self.first_seq <= seq <= self.last_seq
-        return seq >= self.reports_from and seq in self.selected
+        return seq in self.selected and bool(self.fresh[self.row_of(seq)])

@@ -26,11 +26,12 @@ class SelectionMark(msgspec.Struct, frozen=True, array_like=True):
     """Where the selections of the next run begin: see ``policies.selections.splitter.SplitterMark``.
 
     Attributes:
-        selection: the number of the next selection.
+        selection: the number of the next selection that closes.
         before_ms: the stream's time at the event before; None before the first event.
-        reports_from: the first seq that no run so far had among its rows.
+        reports_from: no run so far had this seq or a later one among its rows.
         needed_from: the first seq that an open selection has.
         blocked_by: see ``SplitterMark``.
+        unreported: see ``Reported.gaps``.
     """
 
     selection: int = 0
@@ -38,6 +39,7 @@ class SelectionMark(msgspec.Struct, frozen=True, array_like=True):
     reports_from: int = 0
     needed_from: int = 0
     blocked_by: tuple[int, int] | None = None
+    unreported: tuple[tuple[int, int], ...] = ()
 
 
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):
@@ -94,51 +96,18 @@ def _line(record: LogHead | RunRecord) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-class RunLog:
-    """The log of one query. Its methods block on the disk: call them in threads; they wait for one another.
+class LoggedRuns:
+    """The content of a run log, in memory: its head, and the runs that follow it, by seq."""
 
-    Attributes:
-        head: the first record; its ``owner`` must match.
-        runs: the runs that were not retired when the log was opened, by seq.
-        shed_events: how many events were ever shed before the last run in the log; as durable as the runs.
-        shed_since: events that were shed after the last run; the next run's record must count them.
-    """
-
-    def __init__(self, path: Path, head: LogHead) -> None:
-        """Open the log at ``path``, or begin it with ``head``.
-
-        Raises:
-            StateError: the log is damaged, or belongs to another state.
-        """
-        self._path = path
-        self._lock = threading.Lock()
+    def __init__(self, head: LogHead) -> None:
         self.head = head
         self.runs: list[RunRecord] = []
-        self._skipped: Position | None = None
-        self.shed_since = 0
-        self._torn = False
-        if path.exists():
-            self._read()
-            if self.head.owner != head.owner:
-                raise StateError(f"{path} belongs to a different state than the files beside it: restore them together")
-        else:
-            make_folder(path.parent)
-            write_atomically(path, _line(head))
-        self.shed_events = self.head.shed + _shed(self.runs)
-        self._file = path.open("ab", buffering=0)
-        self._appended_bytes = 0
 
     @property
     def next_seq(self) -> int:
         """The first seq that is in no run of the log."""
         runs = self.runs  # read once: another thread may replace it by a shorter list
         return runs[-1].last_seq + 1 if runs else self.head.next_seq
-
-    @property
-    def newest(self) -> tuple[str, int] | None:
-        """The event-time column and the newest time in it (us since 1970), from the last run in the log."""
-        runs = self.runs
-        return runs[-1].newest if runs else self.head.newest
 
     @property
     def selections(self) -> SelectionMark:
@@ -155,6 +124,62 @@ class RunLog:
         at = bisect_left(runs, committed_before, key=lambda run: run.last_seq)
         mark = runs[at - 1].selections if at else self.head.selections
         return committed_before if mark is None else min(committed_before, mark.needed_from)
+
+    def forget(self, before_seq: int) -> None:
+        """Remove runs that end before ``before_seq``."""
+        keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
+        if not keep:
+            return
+        last = self.runs[keep - 1]
+        self.head = msgspec.structs.replace(
+            self.head,
+            next_seq=last.last_seq + 1,
+            position=last.end,
+            newest=last.newest,
+            shed=self.head.shed + _shed(self.runs[:keep]),
+            selections=last.selections,
+        )
+        self.runs = self.runs[keep:]
+
+
+class RunLog(LoggedRuns):
+    """The log of one query. Its methods block on the disk: call them in threads; they wait for one another.
+
+    Attributes:
+        head: the first record; its ``owner`` must match.
+        runs: the runs that were not retired when the log was opened, by seq.
+        shed_events: how many events were ever shed before the last run in the log; as durable as the runs.
+        shed_since: events that were shed after the last run; the next run's record must count them.
+    """
+
+    def __init__(self, path: Path, head: LogHead) -> None:
+        """Open the log at ``path``, or begin it with ``head``.
+
+        Raises:
+            StateError: the log is damaged, or belongs to another state.
+        """
+        self._path = path
+        super().__init__(head)
+        self._lock = threading.Lock()
+        self._skipped: Position | None = None
+        self.shed_since = 0
+        self._torn = False
+        if path.exists():
+            self._read()
+            if self.head.owner != head.owner:
+                raise StateError(f"{path} belongs to a different state than the files beside it: restore them together")
+        else:
+            make_folder(path.parent)
+            write_atomically(path, _line(head))
+        self.shed_events = self.head.shed + _shed(self.runs)
+        self._file = path.open("ab", buffering=0)
+        self._appended_bytes = 0
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """The event-time column and the newest time in it (us since 1970), from the last run in the log."""
+        runs = self.runs
+        return runs[-1].newest if runs else self.head.newest
 
     @property
     def position(self) -> Position:
@@ -207,19 +232,7 @@ class RunLog:
     def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
         """Remove runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
         with self._lock:
-            keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
-            if keep:
-                last = self.runs[keep - 1]
-                shed = self.head.shed + _shed(self.runs[:keep])
-                self.head = msgspec.structs.replace(
-                    self.head,
-                    next_seq=last.last_seq + 1,
-                    position=last.end,
-                    newest=last.newest,
-                    shed=shed,
-                    selections=last.selections,
-                )
-                self.runs = self.runs[keep:]
+            self.forget(before_seq)
             if self._appended_bytes >= rewrite_bytes:
                 self._rewrite()
 

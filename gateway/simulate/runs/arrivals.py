@@ -21,7 +21,8 @@ _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 Rows = Callable[[int, float], pa.RecordBatch]
 
 
-def _no_rows(_events: int, _until_s: float) -> pa.RecordBatch:
+def no_rows(_events: int, _until_s: float) -> pa.RecordBatch:
+    """Return none: most simulated events have no content."""
     return _NO_ROWS
 
 
@@ -39,7 +40,7 @@ class Arrivals:
         next_seq: the seq of the next event.
     """
 
-    def __init__(self, options: QueryOptions, seed: int, since_s: float, rows: Rows = _no_rows) -> None:
+    def __init__(self, options: QueryOptions, seed: int, since_s: float, rows: Rows = no_rows) -> None:
         self._rows = rows
         self.sampler = Sampler()
         self.next_seq = 0

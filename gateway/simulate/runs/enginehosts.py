@@ -11,7 +11,7 @@ from typing import Protocol
 import gateway.core.exchange.events as ev
 from engines.simulated.server import Server, ServiceInterval
 from gateway.core.exchange.instructions import Pack, Send
-from gateway.query.flow.lane import LaneEvent
+from gateway.query.flow.lane import NO_BATCH, LaneEvent
 from gateway.query.flow.run import Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
@@ -124,7 +124,7 @@ class SimulatedEngineHost:
     def _finish(self, run: Run, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive or self.hung:
             return
-        self.reply(run.first_seq, run.last_seq, batch_s, on_reply)
+        self.reply(run.first_seq, run.last_seq, batch_s, on_reply, run.batch)
 
     @property
     def answers(self) -> bool:
@@ -196,6 +196,11 @@ class SimulatedLaneOwner(Protocol):
         ...
 
 
+def sent_rows(run: Run) -> int:
+    """Return how many rows a host gets: a part's may have a heartbeat; else simulated runs have no rows."""
+    return run.events if run.seqs is None and run.selected is None else run.batch.num_rows
+
+
 class SimulatedLane:
     """A lane of one query to a host: packs at once, sends over the host's link, and processes the host's messages.
 
@@ -234,7 +239,7 @@ class SimulatedLane:
     def _pack(self, run: Run) -> None:
         if self.closed:
             return
-        self._packed = run
+        self._packed, rows = run, sent_rows(run)
         self._owner.on_event(
             ev.Packed(
                 at_s=self._agenda.now_s,
@@ -242,9 +247,11 @@ class SimulatedLane:
                 first_seq=run.first_seq,
                 raw_bytes=run.raw_bytes,
                 payload_bytes=self._owner.payload_bytes(self.name, run),
-                rows=run.events if run.seqs is None else run.batch.num_rows,  # a part's may have a heartbeat
+                rows=rows,
             )
         )
+        if not rows:  # no selection ends in it: the answer is known without the host
+            self._owner.on_reply(self.name, Reply(run.first_seq, run.last_seq, NO_BATCH, 0.0, run.batch))
 
     def _send(self, first_seq: int) -> None:
         run = self._packed

@@ -16,6 +16,7 @@ from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.keyed.dividedquery import DividedQuery
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
+from gateway.simulate.runs.selecting.selectingquery import SelectingQuery
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from gateway.simulate.runs.stateful.movingquery import MovingQuery
 from gateway.simulate.runs.worldquery import WorldQuery
@@ -131,6 +132,8 @@ class World:
             return DividedQuery(query, options.seed, *rest, on_kept_off=self._keep_off)
         if query.moves:
             return MovingQuery(query, options.seed, *rest, on_kept_off=self._keep_off)
+        if query.selections is not None:
+            return SelectingQuery(query, query.selections, options.seed, *rest)
         return SimulatedQuery(query, options.seed, *rest)
 
     def _keep_off(self, query: str, vm: str, reason: str) -> None:

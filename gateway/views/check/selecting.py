@@ -31,7 +31,8 @@ def _closes(rule: SelectionRule, known: SelectionConditions) -> Iterator[str]:
         yield "the same event"
         return
     if known.closing is not None:
-        yield f"the next event where {predicate_text(known.closing)}"
+        same = f" and {rule.closes_same} is that of the first one" if rule.closes_same else ""
+        yield f"the next event where {predicate_text(known.closing)}{same}"
     if rule.after_ms:
         yield f"the first event more than {_duration(rule.after_ms)} later"
     if rule.events:

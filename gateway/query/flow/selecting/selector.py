@@ -9,11 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.query.flow.runlog import RunLog, SelectionMark
+from gateway.query.flow.runlog import LoggedRuns, SelectionMark
+from gateway.query.flow.selecting.keynumbers import KeyNumbers
+from gateway.query.flow.selecting.reporting import Reported
 from infra.messages import SelectionRule
 from infra.payload.marks import MARK, with_marks
 from infra.payload.predicates import keep_mask
 from infra.queryplan import SelectionConditions
+from policies.arrays import BoolArray
 from policies.selections.closing import ClosingRule
 from policies.selections.opening import EachCount, EachMatch, EachTime, OpeningRule
 from policies.selections.splitter import ClosedSelections, SelectionSplitter, SplitterMark, needed
@@ -26,12 +29,12 @@ class Selected(NamedTuple):
     Attributes:
         batch: the events of the selections that it closes, each once, with their marks.
         seqs: the seq of each row, ascending, shape (rows,).
-        reports_from: the first seq that no earlier run had among its rows.
+        fresh: which of them no earlier run had, shape (rows,).
     """
 
     batch: pa.RecordBatch
     seqs: Int64Array
-    reports_from: int
+    fresh: BoolArray
 
 
 class HeldTooMuchError(Exception):
@@ -61,7 +64,8 @@ class Selector:
         most_bytes: int,
     ) -> None:
         self.begin_seq = begin_seq
-        self._column = rule.column
+        self._column, self._same = rule.column, rule.closes_same
+        self._keys = KeyNumbers()
         self._most_bytes = most_bytes
         self._conditions = conditions or SelectionConditions()
         closing = ClosingRule(
@@ -74,7 +78,7 @@ class Selector:
         self._splitter = SelectionSplitter(
             _opening(rule, self._conditions), closing, rule.most_open, mark, disjoint=rule.disjoint
         )
-        self._reports_from = begin.reports_from
+        self._reported = Reported(begin.reports_from, begin.unreported)
         self._held: deque[tuple[int, pa.RecordBatch]] = deque()
 
     @property
@@ -82,7 +86,9 @@ class Selector:
         """Where the selections of the next run begin."""
         mark = self._splitter.mark
         needed_from = self._splitter.needed_from
-        return SelectionMark(mark.selection, mark.before_ms, self._reports_from, needed_from, mark.blocked_by)
+        return SelectionMark(
+            mark.selection, mark.before_ms, self._reported.before, needed_from, mark.blocked_by, self._reported.gaps
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -102,14 +108,18 @@ class Selector:
             HeldTooMuchError: their events would take too much memory.
         """
         self._held.append((self._splitter.next_event, batch))
-        meets = [
+        opens, ends = (
             None if condition is None else keep_mask(batch, [condition]).to_numpy(zero_copy_only=False)
             for condition in (self._conditions.opening, self._conditions.closing)
-        ]
-        closed = self._splitter.split(self._times_ms(batch), *meets)
-        selected = self._selected(closed)
+        )
+        keys = self._keys.of(batch.column(self._same)) if self._same else None
+        closed = self._splitter.split(self._times_ms(batch), opens, ends, keys)
         if logged is not None:
-            self._reports_from = max(self._reports_from, logged.reports_from)
+            closed = self._splitter.renumbered(closed, logged.selection)
+        selected = self._selected(closed)
+        self._reported = self._reported.after(selected.seqs, self._splitter.needed_from)
+        if logged is not None:
+            self._reported = Reported(logged.reports_from, logged.unreported)
         self._drop()
         if (held_bytes := self.held_bytes) > self._most_bytes:
             raise HeldTooMuchError(
@@ -128,17 +138,17 @@ class Selector:
         return found
 
     def _selected(self, closed: ClosedSelections) -> Selected:
-        reports_from, schema = self._reports_from, with_marks(self._held[-1][1].schema)
+        schema = with_marks(self._held[-1][1].schema)
         if not len(closed.selection):
-            return Selected(_nothing(schema), closed.first, reports_from)
-        first, end = int(closed.first[0]), int(closed.end.max())
-        self._reports_from = max(reports_from, end)
+            return Selected(_nothing(schema), closed.first, self._reported.fresh(closed.first))
+        first, end = int(closed.first.min()), int(closed.end.max())
         wanted = needed(closed, first, end - first)
         seqs = first + np.flatnonzero(wanted)
         rows = self._between(first, end).filter(pa.array(wanted))
         begins = np.searchsorted(seqs, closed.first)
         marks = _marks(len(seqs), begins, closed)
-        return Selected(pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema), seqs, reports_from)
+        batch = pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema)
+        return Selected(batch, seqs, self._reported.fresh(seqs))
 
     def _between(self, first: int, end: int) -> pa.RecordBatch:
         parts = [
@@ -151,12 +161,13 @@ class Selector:
     def _drop(self) -> None:
         while self._held and self._held[0][0] + self._held[0][1].num_rows <= self._splitter.needed_from:
             self._held.popleft()
+        self._keys.keep(self._splitter.open.key)
 
 
 def selector_for(
     rule: SelectionRule | None,
     conditions: SelectionConditions | None,
-    log: RunLog,
+    log: LoggedRuns,
     committed_before: int,
     begin_seq: int,
     most_bytes: int,

@@ -1,0 +1,1 @@
+"""Overtaking on a no-passing stretch, with made-up vehicles (Mayer et al., section VI-B)."""

@@ -1,0 +1,1 @@
+"""Queries of a simulated world whose events become selections."""
