@@ -59,7 +59,7 @@ class SelectionRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         after_ms: an event that comes more than this after the opening one closes it, and is no part of it.
         events: the so-manieth event of a selection closes it.
         most_events: a selection has at most so many events; then it is closed, whatever the others say.
-        most_open: at most so many selections may be open.
+        most_open: at most so many selections may be open; of more, those that opened first are dropped.
         opens_when: each event that meets this condition (Spark SQL) opens one; empty if none is given.
         closes_when: an event after the opening one that meets this condition closes it, and is part of it.
         closes_same: only if it has the same value in this column as the opening event; empty if any event closes it.

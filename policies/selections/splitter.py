@@ -19,13 +19,16 @@ class ClosedSelections(NamedTuple):
         selection: their numbers, counted from 0 in this order, shape (closed,).
         first: the number of each one's first event, shape (closed,).
         end: the number after its last event, shape (closed,).
-        bounded: whether only the bound on its events ended it, shape (closed,): a case for the dead letters.
+        bounded: whether only the bound on its events ended it, shape (closed,).
+        dropped: the number of the first event of each selection that ended without a number, because too many were
+            open, shape (dropped,): cases for the dead letters.
     """
 
     selection: Int64Array
     first: Int64Array
     end: Int64Array
     bounded: BoolArray
+    dropped: Int64Array
 
 
 class OpenSelections(NamedTuple):
@@ -62,10 +65,6 @@ class SplitterMark(NamedTuple):
 _START = SplitterMark()
 
 
-class TooManyOpenError(ValueError):
-    """A run would leave more selections open than allowed; the splitter is as it was before."""
-
-
 _NONE = np.zeros(0, dtype=np.int64)
 _NO_KEY = -1
 
@@ -78,7 +77,7 @@ class SelectionSplitter:
     Args:
         opening: P_s.
         closing: P_c.
-        most_open: at most so many selections may be open after a run.
+        most_open: at most so many selections may be open after a run; those that opened first are dropped.
         begin: where it begins.
         disjoint: no selection opens while another one is open (restricted consumption): an event is part of one at
             most.
@@ -136,9 +135,6 @@ class SelectionSplitter:
             ends: which events meet the closing condition, shape (events,); None if there is none.
             keys: their keys, shape (events,), negative for none: an event that meets the closing condition closes
                 only selections that an event with its key opened. None: it closes all.
-
-        Raises:
-            TooManyOpenError: too many selections would be open afterwards.
         """
         count, now_ms = len(times_ms), stream_times(times_ms, self._before_ms)
         rows = np.flatnonzero(self._opening.opens(now_ms, self._before_ms, self.next_event, matches))
@@ -148,22 +144,20 @@ class SelectionSplitter:
         own = None if keys is None else Keys(known.key, keys)
         found = self._closing.closes(known.first - self.next_event, known.opened_ms, now_ms, ends, own)
         is_open = found.at >= count
-        left = OpenSelections(*(each[is_open] for each in known))
-        if len(left.first) > self._most_open:
-            raise TooManyOpenError(
-                f"{len(left.first):,} selections would be open after event {self.next_event + count - 1}, and "
-                f"{self._most_open:,} may be: close them sooner, or open fewer"
-            )
+        left = np.flatnonzero(is_open)
+        too_many = max(0, len(left) - self._most_open)
         returned = np.flatnonzero(~is_open & (known.first != self._earlier))
         returned = returned[np.argsort(found.at[returned], kind="stable")]
         numbers = self.next_selection + np.arange(len(returned), dtype=np.int64)
         ends_before = self.next_event + found.end[returned]
-        self.open = left
+        self.open = OpenSelections(*(each[left[too_many:]] for each in known))
         self.next_event += count
         self.next_selection += len(returned)
         if count:
             self._before_ms = int(now_ms[-1])
-        return ClosedSelections(numbers, known.first[returned], ends_before, found.bounded[returned])
+        return ClosedSelections(
+            numbers, known.first[returned], ends_before, found.bounded[returned], known.first[left[:too_many]]
+        )
 
     def _with(self, rows: IntArray, now_ms: Int64Array, keys: Int64Array | None) -> OpenSelections:
         """Return the open selections and those that these rows open."""

@@ -18,10 +18,12 @@ from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.selecting.selector import selector_for
 from gateway.sources.base import BlockingSource, Chunk
 from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import Schedule
 from gateway.sources.threaded import ThreadedSource
+from infra.messages import SelectionRule
 from tests.support.gateway_doubles import ManualClock
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -68,9 +70,11 @@ class Site:
         done: IntervalSet | None = None,
         run: bool = True,
         on_run: Callable[[Run], None] | None = None,
+        rule: SelectionRule | None = None,
     ) -> AsyncIterator[Ingress]:
         log = RunLog(self.folder / "runs.log", LogHead("me", self.clock.wall()))
         self.log = log
+        committed_before = 0 if done is None else done.watermark()
         ingress = Ingress(
             source=ThreadedSource(source),
             log=log,
@@ -82,6 +86,7 @@ class Site:
             order_column=order_column,
             on_run=on_run or self.runs.append,
             backlog=lambda: (self.waiting_runs, self.served_per_s),
+            selector=selector_for(rule, None, log, committed_before, 0, 1 << 30),
         )
         task = None
         try:

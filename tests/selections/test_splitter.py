@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.selections.closing import ClosingRule
 from policies.selections.opening import EachCount, EachMatch, EachTime, OpeningRule
-from policies.selections.splitter import ClosedSelections, SelectionSplitter, TooManyOpenError, needed
+from policies.selections.splitter import ClosedSelections, SelectionSplitter, needed
 from tests.selections.sequential import Event, Sequential
 
 
@@ -69,7 +69,7 @@ def split(splitter: SelectionSplitter, run: list[Event], *, same: bool = False) 
 
 
 def told(closed: ClosedSelections) -> list[tuple[int, list[int], bool]]:
-    rows = zip(*(column.tolist() for column in closed), strict=True)
+    rows = zip(*(column.tolist() for column in closed[:4]), strict=True)
     return [(number, list(range(first, end)), bounded) for number, first, end, bounded in rows]
 
 
@@ -108,13 +108,18 @@ def test_an_event_is_needed_once_if_any_selection_has_it(
     assert needed(closed, first, count).tolist() == [number in wanted for number in range(first, first + count)]
 
 
-def test_a_run_that_would_leave_too_many_open_changes_nothing() -> None:
-    splitter = SelectionSplitter(EachCount(1), ClosingRule(events=10), most_open=3)
-    run = [Event(0, False, False)] * 3
-    assert told(split(splitter, run)) == []
-    with pytest.raises(TooManyOpenError, match="4 selections would be open after event 3, and 3 may be"):
-        split(splitter, run[:1])
-    assert (splitter.next_event, splitter.next_selection, splitter.needed_from) == (3, 0, 0)
+def test_the_selections_that_opened_first_are_dropped_when_too_many_are_open() -> None:
+    splitter = SelectionSplitter(EachCount(1), ClosingRule(events=5), most_open=3)
+    run = [Event(0, False, False)] * 4
+    assert split(splitter, run[:3]).dropped.tolist() == []
+    assert split(splitter, run[:2]).dropped.tolist() == [1]
+    # The first one closed in the second run; the second one never does.
+    found = split(splitter, run)
+    assert (told(found), found.dropped.tolist()) == (
+        [(1, [2, 3, 4, 5, 6], False), (2, [3, 4, 5, 6, 7], False), (3, [4, 5, 6, 7, 8], False)],
+        [5],
+    )
+    assert splitter.needed_from == 6
 
 
 def test_a_pattern_without_its_condition_is_refused() -> None:

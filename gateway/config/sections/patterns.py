@@ -92,7 +92,8 @@ class PatternConfig(Section):
         consumption: ``restricted``: an event is part of one selection at most, so that none opens while another one is
             open.
         max_events: a selection has at most so many events; then it ends, whatever ``within`` says.
-        max_open: at most so many selections may be open; with more of them the query fails.
+        max_open: at most so many selections may be open; of more, those that opened first end without a result,
+            each with a dead letter.
     """
 
     time: str | None = Field(default=None, examples=["at"])

@@ -68,7 +68,8 @@ class SelectionsConfig(Section):
         opens: which event opens a selection.
         closes: which event closes it.
         max_events: a selection has at most so many events; then it ends, whatever ``closes`` says.
-        max_open: at most so many selections may be open; with more of them the query fails.
+        max_open: at most so many selections may be open; of more, those that opened first end without a result,
+            each with a dead letter.
     """
 
     time: str | None = Field(default=None, examples=["at"])

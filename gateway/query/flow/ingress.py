@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
+from gateway.query.flow.letters import letters_of_dropped
 from gateway.query.flow.linger import Linger
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.run import Run
@@ -155,6 +156,7 @@ class Ingress:
             # Selections that are open after it may have events of a run that is done.
             selected = None if self._selector is None else self._selector.select(batch, record.selections)
             if not is_done:
+                await self._note_dropped(selected)
                 self._hand_over(record, batch, self._clock.now(), selected)
         await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
 
@@ -226,8 +228,17 @@ class Ingress:
             selections=None if self._selector is None else self._selector.mark,
         )
         await self._on_disk("the run log", lambda: self._log.append([record]))
+        await self._note_dropped(selected)
         self._linger.cut(batch.num_rows)
         self._hand_over(record, batch, read_s, selected)
+
+    async def _note_dropped(self, selected: Selected | None) -> None:
+        """Add dead letters for selections that ended without a result; after a restart those that are missing."""
+        if selected is None or self._selector is None or not len(selected.dropped_seqs):
+            return
+        seqs = selected.dropped_seqs.tolist()
+        letters = list(letters_of_dropped(selected.dropped, seqs, self._selector.most_open, self._clock.wall()))
+        await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
 
     async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
         await self._disk_outage.outlast(what, lambda: run_to_end(write))

@@ -37,6 +37,25 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
             yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
 
 
+def letters_of_dropped(
+    openings: pa.RecordBatch, seqs: Sequence[int], most_open: int, now_wall_s: float
+) -> Iterator[DeadLetter]:
+    """Yield a letter for each selection that ended without a result, because too many were open.
+
+    Args:
+        openings: the event with which each one opened.
+        seqs: their seqs.
+        most_open: how many may be open.
+        now_wall_s: now (s since 1970).
+    """
+    reason = (
+        f"the selection that this event opened ended without a result: more than {most_open:,} were open; close them "
+        "sooner, open fewer, or raise max_open"
+    )
+    for seq, row in zip(seqs, openings.to_pylist(), strict=True):
+        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
+
+
 def _why_late(watermark_ms: int) -> str:
     at = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"it came too late: everything up to {at} was complete"

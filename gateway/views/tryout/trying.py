@@ -32,7 +32,6 @@ from gateway.views.tryout.sampling import SAMPLE_BYTES, Sample, SampleError, rea
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 from infra.payload.tablefiles import TableError
-from policies.selections.splitter import TooManyOpenError
 from policies.selections.streamtime import Int64Array
 
 
@@ -131,33 +130,45 @@ def try_known(
     name = known.spec.query
     try:
         sample = read_sample(config, name, known.input_schema, given, workdir / "sources" / name, most)
-        rows, events = in_selections(known, sample.events)
+        rows, events, overlap = in_selections(known, sample.events)
         results, bad_rows = evaluate(known, rows, SystemClock())
         bad = {int(events[row]): reason for row, reason in sorted(bad_rows.items(), reverse=True)}
     except BrokenError as error:
         return NotTried(name, f"query {name}: {error}", refused=True)
     except SampleError as error:
         return NotTried(name, f"query {name}: {error}", refused=False)
-    except (TooManyOpenError, HeldTooMuchError) as error:
+    except HeldTooMuchError as error:
         return NotTried(name, f"query {name}: {error}", refused=True)
-    return Tried(name, sample, results, bad, notes(config.queries[name], stateful=known.plan.stateful))
+    said = notes(config.queries[name], stateful=known.plan.stateful)
+    return Tried(name, sample, results, bad, (*overlap, *said))
 
 
-def in_selections(known: KnownQuery, events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array]:
+def in_selections(known: KnownQuery, events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array, tuple[str, ...]]:
     """Return the rows that a query sees of some events, and of which event each is a copy, shape (rows,).
 
-    Of a query with selections these are the events of those that the events close.
+    Of a query with selections these are the events of those that the events close; then the last item says how much
+    these overlap.
 
     Raises:
-        TooManyOpenError: too many selections would be open.
         HeldTooMuchError: their events would take too much memory.
     """
     rule = known.spec.selections
     if rule is None:
-        return events, np.arange(events.num_rows)
-    selected = Selector(rule, known.plan.selecting, 0, SelectionMark(), SAMPLE_BYTES).select(events)
+        return events, np.arange(events.num_rows), ()
+    selector = Selector(rule, known.plan.selecting, 0, SelectionMark(), SAMPLE_BYTES)
+    selected = selector.select(events)
     rows, copied = expanded(selected.batch, rule)
-    return rows, selected.seqs[copied]
+    still_open = selector.open_count + len(selected.dropped_seqs)
+    return (
+        rows,
+        selected.seqs[copied],
+        (_overlap(selector.mark.selection, still_open, len(selected.seqs), len(copied)),),
+    )
+
+
+def _overlap(closed: int, still_open: int, events: int, copies: int) -> str:
+    said = f"selections: these events open {closed + still_open:,} and close {closed:,}"
+    return f"{said}; an event of those that close is in {copies / events:.1f} of them on average" if events else said
 
 
 def notes(query: QueryConfig, *, stateful: bool) -> tuple[str, ...]:

@@ -30,11 +30,16 @@ class Selected(NamedTuple):
         batch: the events of the selections that it closes, each once, with their marks.
         seqs: the seq of each row, ascending, shape (rows,).
         fresh: which of them no earlier run had, shape (rows,).
+        dropped: the first event of each selection that ended without a result, because too many were open; they are in
+            ``dropped_seqs`` order.
+        dropped_seqs: their seqs, ascending, shape (dropped,).
     """
 
     batch: pa.RecordBatch
     seqs: Int64Array
     fresh: BoolArray
+    dropped: pa.RecordBatch
+    dropped_seqs: Int64Array
 
 
 class HeldTooMuchError(Exception):
@@ -53,6 +58,7 @@ class Selector:
 
     Attributes:
         begin_seq: the first event.
+        most_open: how many selections may be open.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class Selector:
         begin: SelectionMark,
         most_bytes: int,
     ) -> None:
-        self.begin_seq = begin_seq
+        self.begin_seq, self.most_open = begin_seq, rule.most_open
         self._column, self._same = rule.column, rule.closes_same
         self._keys = KeyNumbers()
         self._most_bytes = most_bytes
@@ -104,7 +110,6 @@ class Selector:
                 selections that the run has closed, and whose events were reported with it.
 
         Raises:
-            TooManyOpenError: too many selections would be open afterwards.
             HeldTooMuchError: their events would take too much memory.
         """
         self._held.append((self._splitter.next_event, batch))
@@ -139,8 +144,9 @@ class Selector:
 
     def _selected(self, closed: ClosedSelections) -> Selected:
         schema = with_marks(self._held[-1][1].schema)
+        dropped = self._rows(closed.dropped), closed.dropped
         if not len(closed.selection):
-            return Selected(_nothing(schema), closed.first, self._reported.fresh(closed.first))
+            return Selected(_nothing(schema), closed.first, self._reported.fresh(closed.first), *dropped)
         first, end = int(closed.first.min()), int(closed.end.max())
         wanted = needed(closed, first, end - first)
         seqs = first + np.flatnonzero(wanted)
@@ -148,7 +154,18 @@ class Selector:
         begins = np.searchsorted(seqs, closed.first)
         marks = _marks(len(seqs), begins, closed)
         batch = pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema)
-        return Selected(batch, seqs, self._reported.fresh(seqs))
+        return Selected(batch, seqs, self._reported.fresh(seqs), *dropped)
+
+    def _rows(self, seqs: Int64Array) -> pa.RecordBatch:
+        if not len(seqs):
+            return self._held[-1][1].slice(0, 0)
+        first = int(seqs[0])
+        return self._between(first, int(seqs[-1]) + 1).take(pa.array(seqs - first))
+
+    @property
+    def open_count(self) -> int:
+        """How many selections are open."""
+        return len(self._splitter.open.first)
 
     def _between(self, first: int, end: int) -> pa.RecordBatch:
         parts = [
