@@ -59,6 +59,14 @@ CASES = {
     "a, many b, no d, c": Case("sequence", (A, MANY, replace(is_kind("d", "d"), times="none"), C), within_ms=600),
     "a, b, nothing lower for 200 ms": Case("sequence", (A, HIGHER, LOWER), within_ms=300),
     "a, no b until the end": Case("sequence", (A, NO_B), events=5),
+    "eight steps": Case(
+        "sequence",
+        [
+            Step("a", "kind = 'a'", A.meets),
+            *(Step(f"s{n}", f"kind = '{kind}'", is_kind(kind, "s").meets) for n, kind in enumerate("bcdabcd")),
+        ],
+        within_ms=2_000,
+    ),
     "a and b and c": Case("conjunction", (A, B, C), within_ms=300),
     "a and a higher b": Case("conjunction", (A, HIGHER), events=6),
     "a or b": Case("disjunction", (A, B)),

@@ -16,6 +16,7 @@ from pyspark.sql.types import MapType, StructType, VariantType
 
 from engines.query.parts.heartbeats import Build, quoted
 from engines.query.reasons import why
+from engines.query.selections.bindings import Binding, BindingError, with_each
 from engines.query.selections.stepsql import ConditionError, StepCondition, parsed
 from infra.messages import POSITION, SELECTION, Pattern, PatternStep
 
@@ -25,7 +26,7 @@ OCCURRENCE = "occurrence"
 """The column that counts the results of one selection from 1, of ``aperiodic`` and ``periodic``."""
 DUE = "due"
 """The column with the time of each result of ``periodic``."""
-_EVENTS = "_events"
+_EVENTS, _MATCH = "_events", "_match"
 
 
 class StepError(ValueError):
@@ -97,32 +98,27 @@ class Matcher:
 
     def _sequence(self, arrays: DataFrame) -> DataFrame:
         first, *steps = self.pattern.steps
-        found, before, absent = self._with_first(arrays, first), first, list[PatternStep]()
+        found, before, absent = [self._first(first)], first, list[PatternStep]()
         for step in steps:
             if step.times == "none":
                 absent.append(step)
                 continue
-            found = self._with(found, step, f"_e.{POSITION} > {_first(before)}{self._in_time(first)}")
+            found.append(self._next(step, f"_e.{POSITION} > {_first(before)}{self._in_time(first)}"))
             if before.times == "many":
-                earlier = f"filter({quoted(before.name)}, _e -> _e.{POSITION} < {_first(step)})"
-                found = found.withColumn(before.name, sf.expr(earlier))
-            for each in absent:
-                found = self._without(
-                    found, each, f"_e.{POSITION} > {_last(before)} AND _e.{POSITION} < {_first(step)}"
-                )
+                found.append(Binding(before, f"filter({quoted(before.name)}, _e -> _e.{POSITION} < {_first(step)})"))
+            between = f"_e.{POSITION} > {_last(before)} AND _e.{POSITION} < {_first(step)}"
+            found += [self._without(each, between) for each in absent]
             before, absent = step, []
-        for each in absent:
-            found = self._without(found, each, self._afterwards(before, each))
-        return self._results(found, [step for step in self.pattern.steps if step.times != "none"])
+        found += [self._without(each, self._afterwards(before, each)) for each in absent]
+        return self._results(arrays, found, [step for step in self.pattern.steps if step.times != "none"])
 
     def _conjunction(self, arrays: DataFrame) -> DataFrame:
-        found = arrays
-        for step in self.pattern.steps:
-            found = self._with(found, step, "TRUE")
+        *steps, last = self.pattern.steps
+        found = [self._next(step, "TRUE") for step in (*steps, last)]
         positions = ", ".join(map(_first, self.pattern.steps))
         # The opening event is one of the match; else an earlier selection has the same match.
-        found = found.where(f"least({positions}) = get({_EVENTS}, 0).{POSITION}")
-        return self._results(found, self.pattern.steps)
+        found.append(Binding(last, where=f"least({positions}) = get({_EVENTS}, 0).{POSITION}"))
+        return self._results(arrays, found, self.pattern.steps)
 
     def _any_of(self, events: DataFrame) -> DataFrame:
         steps, found = self.pattern.steps, events
@@ -139,47 +135,41 @@ class Matcher:
 
     def _aperiodic(self, arrays: DataFrame) -> DataFrame:
         begin, each, until = self.pattern.steps
-        found = self._with_end(arrays, begin, until)
         inside = f"_e.{POSITION} > {_first(begin)} AND {_is_before(until)}"
-        found = self._with(found, each, inside)
-        found = found.select(SELECTION, quoted(begin.name), sf.posexplode(quoted(each.name)).alias(OCCURRENCE, "_one"))
-        found = found.withColumn(each.name, sf.col("_one")).withColumn(OCCURRENCE, sf.expr(f"{OCCURRENCE} + 1L"))
-        return self._results(found, (begin, each), OCCURRENCE)
+        found = [self._first(begin), self._end(begin, until), self._next(each, inside)]
+        one = f"named_struct('{begin.name}', {quoted(begin.name)}, '{each.name}', _x, '{OCCURRENCE}', _i + 1L)"
+        results = f"transform({quoted(each.name)}, (_x, _i) -> {one})"
+        return self._each_result(arrays, found, results, (begin, each), OCCURRENCE)
 
     def _periodic(self, arrays: DataFrame) -> DataFrame:
         begin, until = self.pattern.steps
-        found = self._with_end(arrays, begin, until)
+        found = [self._first(begin), self._end(begin, until)]
         time, every = quoted(self._time), _seconds(self.pattern.every_ms)
         begun, limit = f"{quoted(begin.name)}.{time}", _seconds(self.pattern.within_ms)
         # A result is due before the closing event comes, and in any case within the pattern's time.
         end = f"least({quoted(until.name)}.{time} - INTERVAL '0.000001' SECOND, {begun} + {limit})"
         dues = f"CASE WHEN {end} >= {begun} + {every} THEN sequence({begun} + {every}, {end}, {every}) END"
-        found = found.select(SELECTION, quoted(begin.name), sf.posexplode(sf.expr(dues)).alias(OCCURRENCE, DUE))
-        found = found.withColumn(OCCURRENCE, sf.expr(f"{OCCURRENCE} + 1L"))
-        return self._results(found, (begin,), OCCURRENCE, DUE)
+        one = f"named_struct('{begin.name}', {quoted(begin.name)}, '{DUE}', _x, '{OCCURRENCE}', _i + 1L)"
+        return self._each_result(arrays, found, f"transform({dues}, (_x, _i) -> {one})", (begin,), OCCURRENCE, DUE)
 
     # ------------------------------------------------------------------------------------------------------- the steps
 
-    def _with_first(self, arrays: DataFrame, first: PatternStep) -> DataFrame:
-        """Return the selections whose first event really meets the condition: the gateway may evaluate a part of it."""
-        found = arrays.withColumn(first.name, sf.get(_EVENTS, sf.lit(0)))
-        return _naming(first, found.where, self._condition(first, first.name))
+    def _first(self, first: PatternStep) -> Binding:
+        """Return the first event, if it really meets the condition: the gateway may evaluate a part of it."""
+        return Binding(first, f"get({_EVENTS}, 0)", self._condition(first, first.name))
 
-    def _with_end(self, arrays: DataFrame, begin: PatternStep, until: PatternStep) -> DataFrame:
-        found = self._with_first(arrays, begin)
-        chosen = self._chosen(until, f"_e.{POSITION} > {_first(begin)}")
-        return _naming(until, found.withColumn, until.name, sf.expr(f"get({chosen}, 0)"))
+    def _end(self, begin: PatternStep, until: PatternStep) -> Binding:
+        return Binding(until, f"get({self._chosen(until, f'_e.{POSITION} > {_first(begin)}')}, 0)")
 
-    def _with(self, found: DataFrame, step: PatternStep, where: str) -> DataFrame:
-        """Return the selections in which a step finds an event, with the first one, or with all of ``many``."""
+    def _next(self, step: PatternStep, where: str) -> Binding:
+        """Return the first event of a step, or all of ``many``; without any there is no match."""
         chosen, name = self._chosen(step, where), quoted(step.name)
         if step.times == "many":
-            return _naming(step, found.withColumn, step.name, sf.expr(chosen)).where(f"size({name}) > 0")
-        found = _naming(step, found.withColumn, step.name, sf.expr(f"get({chosen}, 0)"))
-        return found.where(f"{name} IS NOT NULL")
+            return Binding(step, chosen, f"size({name}) > 0")
+        return Binding(step, f"get({chosen}, 0)", f"{name} IS NOT NULL")
 
-    def _without(self, found: DataFrame, step: PatternStep, where: str) -> DataFrame:
-        return _naming(step, found.where, f"size({self._chosen(step, where)}) = 0")
+    def _without(self, step: PatternStep, where: str) -> Binding:
+        return Binding(step, where=f"size({self._chosen(step, where)}) = 0")
 
     def _chosen(self, step: PatternStep, where: str) -> str:
         return f"filter({_EVENTS}, _e -> {where} AND ({self._condition(step, '_e')}))"
@@ -201,11 +191,24 @@ class Matcher:
         time = quoted(self._time)
         return f"{after} AND _e.{time} <= {_last(before, time)} + {_seconds(absent.for_ms)}"
 
-    def _results(self, found: DataFrame, steps: Sequence[PatternStep], *others: str) -> DataFrame:
-        events = (_event(sf.col(quoted(step.name)), many=step.times == "many" and not others) for step in steps)
-        return found.select(
-            SELECTION, *others, *(event.alias(step.name) for event, step in zip(events, steps, strict=True))
-        )
+    def _results(self, arrays: DataFrame, found: Sequence[Binding], steps: Sequence[PatternStep]) -> DataFrame:
+        """Return a row with the events of the steps for each selection that has a match."""
+        events = ", ".join(f"'{step.name}', {quoted(step.name)}" for step in steps)
+        return self._each_result(arrays, found, f"array(named_struct({events}))", steps)
+
+    def _each_result(
+        self, arrays: DataFrame, found: Sequence[Binding], results: str, steps: Sequence[PatternStep], *others: str
+    ) -> DataFrame:
+        """Return a row for each of some results; ``others`` are their columns beside the events of steps."""
+        try:
+            rows = with_each(arrays, SELECTION, found, results, _MATCH)
+        except BindingError as error:
+            raise StepError(str(error)) from error
+        columns = [sf.col(f"{_MATCH}.{name}") for name in others]
+        for step in steps:
+            event = sf.col(f"{_MATCH}.{quoted(step.name)}")
+            columns.append(_event(event, many=step.times == "many" and not others).alias(step.name))
+        return rows.select(SELECTION, *columns)
 
 
 def _event(event: Column, *, many: bool) -> Column:
