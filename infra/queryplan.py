@@ -116,11 +116,13 @@ class SelectionConditions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         opening: an event that meets it opens a selection; None: each event does.
         closing: an event after the opening one that meets it closes the selection; None: none does.
+        same: it does so only if it has the same value in this column as the opening event; empty if any event does.
         unread: the conditions on opening events that only Spark evaluates. Then more selections open than match.
     """
 
     opening: Predicate | None = None
     closing: Predicate | None = None
+    same: str = ""
     unread: str = ""
 
 

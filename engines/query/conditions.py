@@ -63,6 +63,26 @@ def early_form(expression: Any, schema: pa.Schema) -> Predicate | None:
     return None if why_not_early(schema, predicate) else predicate
 
 
+def compared_columns(expression: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the paths of two columns that a condition compares for equality; None if it does anything else."""
+    if kind_of(expression) != "EqualTo":
+        return None
+    try:
+        return _exact_path(expression.left()), _exact_path(expression.right())
+    except _NotEarlyError:
+        return None
+
+
+def column_not_null(expression: Any) -> tuple[str, ...] | None:
+    """Return the path of a column that a condition says is not null; None if it says anything else."""
+    if kind_of(expression) != "IsNotNull":
+        return None
+    try:
+        return _path(expression.child())
+    except _NotEarlyError:
+        return None
+
+
 def _predicate(expression: Any) -> Predicate:
     kind = kind_of(expression)
     if kind in _BOTH or kind == "Not":

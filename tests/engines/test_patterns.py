@@ -37,6 +37,7 @@ A, B, C = (is_kind(kind, kind) for kind in "abc")
 HIGHER = Step(
     "higher", "kind = 'b' AND v >= a.v", lambda event, found: event["kind"] == "b" and event["v"] >= found["a"]["v"]
 )
+AGAIN = Step("again", "kind = a.kind", lambda event, found: event["kind"] == found["a"]["kind"])
 BIG = Step("a", "kind = 'a' AND abs(v) > 3", lambda event, _: event["kind"] == "a" and event["v"] > 3)
 LOWER = Step("lower", "v < a.v", lambda event, found: event["v"] < found["a"]["v"], "none", 200)
 SUM = Step(
@@ -59,6 +60,8 @@ CASES = {
     "a, many b, no d, c": Case("sequence", (A, MANY, replace(is_kind("d", "d"), times="none"), C), within_ms=600),
     "a, b, nothing lower for 200 ms": Case("sequence", (A, HIGHER, LOWER), within_ms=300),
     "a, no b until the end": Case("sequence", (A, NO_B), events=5),
+    "a then another a": Case("sequence", (A, AGAIN), within_ms=3_000, closes=AGAIN.meets),
+    "each b between a and another a": Case("aperiodic", (A, MANY, AGAIN), within_ms=3_000, closes=AGAIN.meets),
     "eight steps": Case(
         "sequence",
         [
@@ -174,6 +177,15 @@ def test_what_opens_and_closes_a_selection_is_known_before_the_wan(spark: SparkS
     selecting = known(spark, rule_of(CASES["a then b"])).plan.selecting
     assert selecting is not None
     assert (selecting.opening is not None, selecting.closing is not None, selecting.unread) == (True, True, "")
+    selecting = known(spark, rule_of(CASES["a then another a"])).plan.selecting
+    assert selecting is not None
+    assert (selecting.closing is not None, selecting.same) == (True, "kind")
+    for condition in ("kind = a.kind AND v > a.v", "kind = a.kind AND a.v IS NOT NULL", "kind < a.kind"):
+        selecting = known(
+            spark, rule_of(Case("sequence", (A, Step("b", condition, A.meets)), within_ms=100))
+        ).plan.selecting
+        assert selecting is not None
+        assert (selecting.closing, selecting.same) == (None, ""), condition
     selecting = known(spark, rule_of(CASES["a condition that the gateway reads in part"])).plan.selecting
     assert selecting is not None
     assert (selecting.opening is not None, selecting.closing) == (True, None)

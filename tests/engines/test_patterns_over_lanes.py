@@ -48,6 +48,15 @@ def is_above(name: str, kind: str) -> Step:
     return Step(name, f"kind = '{kind}' AND v > s0.v", meets)
 
 
+def is_same(name: str, _kind: str) -> Step:
+    """Return a step for the next big event of the same kind as the first one."""
+
+    def meets(event: Event, found: Found) -> bool:
+        return bool(event["kind"] == found["s0"]["kind"] and event["v"] > 1)
+
+    return Step(name, "kind = s0.kind AND v > 1", meets)
+
+
 ALONE = (is_kind, is_big)
 """What the gateway evaluates itself."""
 
@@ -64,7 +73,7 @@ def cases(draw: st.DrawFn) -> Case:
         later = opening if restricted else (*opening, is_above)
         return Case(operator, _steps(draw, draw(st.integers(2, 3)), opening, later), within_ms, restricted=restricted)
     count = {"aperiodic": 3, "periodic": 2}.get(operator) or draw(st.integers(2, 4))
-    steps = _steps(draw, count, opening, (*ALONE, is_odd, is_above))
+    steps = _steps(draw, count, opening, (*ALONE, is_odd, is_above, is_same))
     # The last step ends a selection early if the gateway evaluates all of it.
     ends = operator != "sequence" or len(steps) == 2
     if operator == "sequence":
@@ -73,7 +82,8 @@ def cases(draw: st.DrawFn) -> Case:
         ends = ends and times[-1] == "one"
     elif operator == "aperiodic":
         steps[1] = replace(steps[1], times="many")
-    is_alone = "s0." not in steps[-1].sql and "%" not in steps[-1].sql
+    sql = steps[-1].sql
+    is_alone = "%" not in sql and ("s0." not in sql or ("= s0.kind" in sql and not restricted))
     closes = steps[-1].meets if ends and is_alone else None
     every_ms = 300 if operator == "periodic" else 0
     return Case(operator, steps, within_ms, every_ms=every_ms, restricted=restricted, closes=closes)

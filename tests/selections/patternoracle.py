@@ -42,7 +42,8 @@ class Case:
 
 
 def selections(case: Case, events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Yield the events of each selection that closes, in the order of opening."""
+    """Yield the events of each selection that closes, in the order of closing; of those of one event, of opening."""
+    found = list[tuple[int, int, list[Event]]]()
     free_from, now_ms, times_ms = 0, -1, list[int]()
     for event in events:
         now_ms = max(now_ms, event["ms"])
@@ -58,12 +59,16 @@ def selections(case: Case, events: Sequence[Event]) -> Iterator[list[Event]]:
                 closed, free_from = True, later
                 break
             inside.append(events[later])
-            by_match = case.closes is not None and later > at and case.closes(events[later], {})
+            by_match = (
+                case.closes is not None and later > at and case.closes(events[later], {case.steps[0].name: event})
+            )
             if by_match or len(inside) == case.events or case.operator == "disjunction":
                 closed, free_from = True, later + 1
                 break
         if closed:
-            yield inside
+            found.append((later, at, inside))
+    for _, _, inside in sorted(found, key=lambda each: each[:2]):
+        yield inside
 
 
 def _may_open(step: Step, event: Event) -> bool:

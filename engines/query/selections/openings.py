@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from engines.query.conditions import conjuncts, early_form, kind_of
-from engines.query.mistakes import wrong_name
-from engines.query.plan import empty_events
-from engines.query.reasons import why
+from engines.query.conditions import early_form
 from engines.query.schemas import arrow_of
 from engines.query.selections.matching import Matcher
+from engines.query.selections.parts import all_of, as_the_first, parts_of
 from engines.query.selections.stepsql import ConditionError
-from engines.spark.scratch import scratch_folder
-from engines.spark.session import sibling
 from infra.messages import Pattern, PatternStep, Predicate, SelectionRule
 from infra.queryplan import SelectionConditions
 
@@ -44,16 +37,16 @@ def conditions_of(
     """
     if matcher is None:
         return _of_rule(base, rule, columns)
-    steps, closes = _opening_steps(matcher.pattern), _closes(matcher, columns)
+    steps = _opening_steps(matcher.pattern)
     if any(matcher.reads_others(step) for step in steps):
         opening, unread = None, "; ".join(matcher.conditions[step.name].text for step in steps)
     else:
         opens = " OR ".join(f"({matcher.conditions[step.name].of(step.name, columns.names)})" for step in steps)
         opening, unread = _of_steps(base, steps, opens, columns)
-    closing, left = _of_steps(base, matcher.pattern.steps[-1:], closes, columns) if closes else (None, "")
     if rule.disjoint and unread:
         raise ConditionError(f"consumption: restricted needs to know which events open a selection: {_only(unread)}")
-    return SelectionConditions(opening=opening, closing=None if left else closing, unread=unread)
+    closing, same = _closing(base, matcher, columns, disjoint=rule.disjoint)
+    return SelectionConditions(opening=opening, closing=closing, same=same, unread=unread)
 
 
 def _of_rule(base: SparkSession, rule: SelectionRule, columns: StructType) -> SelectionConditions | None:
@@ -85,14 +78,31 @@ def _of_steps(
         raise ConditionError(f"step {' or '.join(step.name for step in steps)}: {error}") from error
 
 
-def _closes(matcher: Matcher, columns: StructType) -> str:
-    """Return the condition on an event that ends a match, whatever came before; empty if there is none."""
-    pattern, last = matcher.pattern, matcher.pattern.steps[-1]
-    if pattern.operator in ("conjunction", "disjunction") or matcher.reads_others(last):
-        return ""
+def _closing(
+    base: SparkSession, matcher: Matcher, columns: StructType, *, disjoint: bool
+) -> tuple[Predicate | None, str]:
+    """Return the condition on an event that ends a match, and the column in which it must be as the opening event.
+
+    None if only Spark can evaluate it, or if no event ends a match.
+    """
+    pattern, first, last = matcher.pattern, matcher.pattern.steps[0], matcher.pattern.steps[-1]
+    if pattern.operator in ("conjunction", "disjunction"):
+        return None, ""
     if pattern.operator == "sequence" and (len(pattern.steps) > 2 or last.times != "one"):
-        return ""
-    return matcher.conditions[last.name].of(last.name, columns.names)
+        return None, ""
+    text = matcher.conditions[last.name].of(last.name, columns.names)
+    if not matcher.reads_others(last):
+        closing, left = _of_steps(base, (last,), text, columns)
+        return None if left else closing, ""
+    if disjoint:
+        return None, ""
+    both = StructType([*columns.fields, StructField(first.name, columns)])
+    try:
+        parts = parts_of(base, text, both)
+    except ConditionError as error:
+        raise ConditionError(f"step {last.name}: {error}") from error
+    found = None if parts is None else as_the_first(parts, first.name, arrow_of(columns))
+    return (None, "") if found is None else found
 
 
 def early_condition(base: SparkSession, text: str, columns: StructType) -> tuple[Predicate | None, str]:
@@ -109,31 +119,11 @@ def early_condition(base: SparkSession, text: str, columns: StructType) -> tuple
     Raises:
         ConditionError: it cannot be analysed, or is never true.
     """
-    session, folder = sibling(base), scratch_folder("condition")
-    try:
-        frame = empty_events(session, columns, folder).where(text)
-        plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - plans are nowhere in the public API
-    except PySparkException as error:
-        raise ConditionError(wrong_name(error, columns.names) or why(error)) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if kind_of(plan) == "LogicalRelation":
-        return None, ""
-    if kind_of(plan) in ("LocalRelation", "EmptyRelation"):
-        raise ConditionError(f"{text} is never true")
-    if kind_of(plan) != "Filter" or kind_of(plan.child()) != "LogicalRelation":
+    parts = parts_of(base, text, columns)
+    if parts is None:
         return None, text
-    return _parts(plan.condition(), arrow_of(columns))
-
-
-def _parts(condition: object, schema: pa.Schema) -> tuple[Predicate | None, str]:
-    taken, left = list[Predicate](), list[str]()
-    for expression in conjuncts(condition):
-        predicate = early_form(expression, schema)
-        if predicate is None:
-            left.append(str(expression.sql()))
-        else:
-            taken.append(predicate)
-    if not taken:
-        return None, "; ".join(left)
-    return taken[0] if len(taken) == 1 else Predicate(op="and", children=tuple(taken)), "; ".join(left)
+    schema = arrow_of(columns)
+    forms = [(part, early_form(part, schema)) for part in parts]
+    taken = [form for _, form in forms if form is not None]
+    left = [str(part.sql()) for part, form in forms if form is None]
+    return all_of(taken) if taken else None, "; ".join(left)

@@ -31,7 +31,8 @@ def _closes(rule: SelectionRule, known: SelectionConditions) -> Iterator[str]:
         yield "the same event"
         return
     if known.closing is not None:
-        same = f" and {rule.closes_same} is that of the first one" if rule.closes_same else ""
+        column = rule.closes_same or known.same
+        same = f" and {column} is that of the first one" if column else ""
         yield f"the next event where {predicate_text(known.closing)}{same}"
     if rule.after_ms:
         yield f"the first event more than {_duration(rule.after_ms)} later"

@@ -70,10 +70,11 @@ class Selector:
         most_bytes: int,
     ) -> None:
         self.begin_seq, self.most_open = begin_seq, rule.most_open
-        self._column, self._same = rule.column, rule.closes_same
+        self._column = rule.column
         self._keys = KeyNumbers()
         self._most_bytes = most_bytes
         self._conditions = conditions or SelectionConditions()
+        self._same = rule.closes_same or self._conditions.same
         closing = ClosingRule(
             after_ms=rule.after_ms or None,
             events=rule.events or None,
