@@ -10,7 +10,7 @@ import json
 import os
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -87,7 +87,12 @@ def check(
     """Report everything in a config or its state that run would refuse, and explain what would happen to each query."""
     from gateway.views.check.checkview import show
 
-    raise typer.Exit(show(config, plan=not no_plan))
+    def overlap_of(*of: Any) -> str:
+        from gateway.views.tryout.overlap import overlap_of  # it imports Spark, which --no-plan does not need
+
+        return overlap_of(*of)
+
+    raise typer.Exit(show(config, overlap_of, plan=not no_plan))
 
 
 @main.command(epilog="Example: spillway schema > spillway.schema.json")

@@ -15,6 +15,7 @@ from engines.isolation.atonce import evaluate
 from engines.isolation.isolate import BrokenError
 from engines.query.known import understand
 from gateway.views.check.checking import opening
+from gateway.views.tryout.overlap import overlap_of
 from gateway.views.tryout.sampling import Sample
 from gateway.views.tryout.trying import NotTried, Tried, notes, try_known
 from gateway.views.tryout.tryview import shown
@@ -85,9 +86,22 @@ def test_selections_that_a_sample_closes_are_shown_without_the_events_at_fault(
     assert [tuple(row.values()) for row in outcome.results.to_pylist()] == [(0, 3), (1, 11), (2, 22)]
     assert list(outcome.bad) == [3]
     assert outcome.notes == (
-        "selections: these events open 5 and close 3; an event of those that close is in 1.5 of them on average",
+        "selections: 9 events open 5 selections and close 3; an event of those that close is in 1.5 of them on average",
         "selections that are still open after these events are not shown",
     )
+
+
+def test_check_knows_the_overlap_of_what_a_file_has(spark: SparkSession, tmp_path: Path) -> None:
+    windows = {"opens": {"every_events": 2}, "closes": {"events": 4}}
+    sql = "SELECT selection, count(*) AS n FROM events GROUP BY selection"
+    put(tmp_path / "in.jsonl", *(f'{{"id": "a", "n": {n}}}' for n in range(9)))
+    config = config_with(tmp_path, words=query(selections=windows, sql=sql))
+    known = understand(spark, opening("words", config.queries["words"], "", tmp_path / "copies"))
+    assert overlap_of(config, "words", known, tmp_path / "copies") == (
+        "the first 9 events open 5 selections and close 3; an event of those that close is in 1.5 of them on average"
+    )
+    (tmp_path / "in.jsonl").unlink()
+    assert overlap_of(config, "words", known, tmp_path / "other") == ""
 
 
 def test_rows_that_make_a_query_with_state_fail_are_left_out(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -35,13 +36,17 @@ from infra.messages import OpenQuery, OutputMode, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
 
+if TYPE_CHECKING:
+    from engines.query.known import KnownQuery
+
 
 @dataclass(frozen=True)
 class Analysed:
     """Spark's analysis of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
 
     ``events`` is the schema of its input; ``files`` are the undeclared tables that it reads from this machine's disk.
-    ``tables`` are the declared ones: name, rows, bytes of the files, and bytes that each host is sent.
+    ``tables`` are the declared ones: name, rows, bytes of the files, and bytes that each host is sent. ``overlap`` says
+    how much selections overlap in a sample.
     """
 
     plan: QueryPlan | None = None
@@ -50,14 +55,20 @@ class Analysed:
     refusal: str = ""
     files: tuple[str, ...] = ()
     tables: tuple[tuple[str, int, int, int], ...] = ()
+    overlap: str = ""
 
 
-def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
-    """Plan each query on a Spark session of our own; no query is started and no input is read.
+OverlapOf = Callable[[Config, str, "KnownQuery", Path], str]
+"""Says how much the selections of a query overlap in a sample of its files, which may keep something in the folder."""
+
+
+def analyse(config: Config, begin: Callable[[str], None], overlap_of: OverlapOf) -> dict[str, Analysed]:
+    """Plan each query on a Spark session of our own; no query is started.
 
     Args:
         config: the whole config.
         begin: called with the next step, for a progress display.
+        overlap_of: see ``OverlapOf``.
 
     Raises:
         engines.spark.session.SessionError: Spark cannot be started here.
@@ -97,6 +108,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
                     refusal or why_no_tables_there(spark.master, spec.tables),
                     files,
                     tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
+                    overlap_of(config, name, understood, workdir),
                 )
             except (RefusedError, TableError) as error:
                 found[name] = Analysed(refusal=str(error))
@@ -142,6 +154,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "thresholds", thresholds_text(query.thresholds)
     if (rule := query.selection_rule) is not None:
         yield "selections", selections_text(rule, plan.selecting)
+        if found.overlap:
+            yield "overlap", found.overlap
     if plan.stateful:
         yield "output", output_text(query.output.wanted)
     for stream, event_time in query.event_times.items():

@@ -16,7 +16,7 @@ from gateway.config.load import problem_at
 from gateway.connectors.servertls import server_context
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
-from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text
+from gateway.views.check.checking import Analysed, OverlapOf, analyse, explain, fail_over_text
 from gateway.views.check.checksource import other_readers_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.clock import SystemClock
@@ -26,11 +26,12 @@ FAILED = 1
 BAD_INPUT = 2
 
 
-def show(path: Path, *, plan: bool) -> int:
+def show(path: Path, overlap_of: OverlapOf, *, plan: bool) -> int:
     """Print everything that ``run`` would refuse in a config, and explain the queries that it would run.
 
     Args:
         path: the config file.
+        overlap_of: see ``checking.OverlapOf``.
         plan: also ask Spark.
 
     Returns:
@@ -57,7 +58,7 @@ def show(path: Path, *, plan: bool) -> int:
 
         try:
             with err.status("") as status:
-                found = analyse(config, status.update)
+                found = analyse(config, status.update, overlap_of)
         except SessionError as error:
             _say(err, f"the config is valid, but the queries cannot be planned: {error}")
             err.print("spillway check --no-plan validates without Spark", markup=False)

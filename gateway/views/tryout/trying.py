@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from engines.isolation.atonce import evaluate
 from engines.isolation.isolate import BrokenError
 from engines.query.known import KnownQuery, RefusedError, understand
-from engines.query.selections.expansion import expanded
 from engines.spark.session import build_session, stop_session
 from engines.spark.sparkconf import equal_everywhere
 from engines.spark.tablefiles import TABLES
@@ -25,14 +23,13 @@ from gateway.config.codepath import code_path_for
 from gateway.config.words import units
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
-from gateway.query.flow.runlog import SelectionMark
-from gateway.query.flow.selecting.selector import HeldTooMuchError, Selector
+from gateway.query.flow.selecting.selector import HeldTooMuchError
 from gateway.views.check.checking import opening
-from gateway.views.tryout.sampling import SAMPLE_BYTES, Sample, SampleError, read_sample, why_no_sample
+from gateway.views.tryout.overlap import in_selections
+from gateway.views.tryout.sampling import Sample, SampleError, read_sample, why_no_sample
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 from infra.payload.tablefiles import TableError
-from policies.selections.streamtime import Int64Array
 
 
 @dataclass(frozen=True)
@@ -140,35 +137,7 @@ def try_known(
     except HeldTooMuchError as error:
         return NotTried(name, f"query {name}: {error}", refused=True)
     said = notes(config.queries[name], stateful=known.plan.stateful)
-    return Tried(name, sample, results, bad, (*overlap, *said))
-
-
-def in_selections(known: KnownQuery, events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array, tuple[str, ...]]:
-    """Return the rows that a query sees of some events, and of which event each is a copy, shape (rows,).
-
-    Of a query with selections these are the events of those that the events close; then the last item says how much
-    these overlap.
-
-    Raises:
-        HeldTooMuchError: their events would take too much memory.
-    """
-    rule = known.spec.selections
-    if rule is None:
-        return events, np.arange(events.num_rows), ()
-    selector = Selector(rule, known.plan.selecting, 0, SelectionMark(), SAMPLE_BYTES)
-    selected = selector.select(events)
-    rows, copied = expanded(selected.batch, rule)
-    still_open = selector.open_count + len(selected.dropped_seqs)
-    return (
-        rows,
-        selected.seqs[copied],
-        (_overlap(selector.mark.selection, still_open, len(selected.seqs), len(copied)),),
-    )
-
-
-def _overlap(closed: int, still_open: int, events: int, copies: int) -> str:
-    said = f"selections: these events open {closed + still_open:,} and close {closed:,}"
-    return f"{said}; an event of those that close is in {copies / events:.1f} of them on average" if events else said
+    return Tried(name, sample, results, bad, (*([f"selections: {overlap}"] if overlap else []), *said))
 
 
 def notes(query: QueryConfig, *, stateful: bool) -> tuple[str, ...]:
