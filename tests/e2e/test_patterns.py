@@ -74,6 +74,17 @@ def query(folder: Path, name: str) -> dict[str, Any]:
     }
 
 
+def query_over_matches(folder: Path) -> dict[str, Any]:
+    """Return a query that reads the matches of another one."""
+    return {
+        "source": {"type": "query", "name": "pattern-aperiodic"},
+        "schema": "occurrence BIGINT, b STRUCT<n: BIGINT>",
+        "sql": "SELECT b.n AS n, occurrence FROM events WHERE occurrence > 1",
+        "sink": {"type": "file", "path": str(folder / "out" / "over-matches")},
+        "qos": {"latency": "1s"},
+    }
+
+
 def wanted(case: Case) -> list[dict[str, Any]]:
     found = matches(case, stream())
     for each in found:
@@ -96,7 +107,8 @@ def test_patterns_are_exact_over_two_sites_whatever_is_killed(tmp_path: Path, st
             at = datetime.fromtimestamp(event["ms"] / 1e3, UTC).isoformat(timespec="milliseconds")
             file.write(json.dumps({**event, "at": at}) + "\n")
     names = [f"pattern-{each}" for each in CASES]
-    gateway = Gateway(tmp_path, state_dir, {name: query(tmp_path, name) for name in names})
+    queries = {name: query(tmp_path, name) for name in names}
+    gateway = Gateway(tmp_path, state_dir, {**queries, "over-matches": query_over_matches(tmp_path)})
     gateway.start("--until-drained")
 
     def all_have_more(than: dict[str, int]) -> bool:
@@ -116,4 +128,8 @@ def test_patterns_are_exact_over_two_sites_whatever_is_killed(tmp_path: Path, st
     for name in names:
         case = CASES[name.removeprefix("pattern-")]
         assert got(gateway.rows(name)) == wanted(case), name
+    each = [(row["b"], row["occurrence"]) for row in wanted(CASES["aperiodic"])]
+    assert [(row["n"], row["occurrence"]) for row in gateway.rows("over-matches")] == [
+        (n, occurrence) for n, occurrence in each if occurrence > 1
+    ]
     assert gateway.vm_pids() == []
