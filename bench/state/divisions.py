@@ -37,13 +37,20 @@ class Division(Protocol):
     def decide(self) -> int:
         """Return how many keys move, now that the events of a window are divided."""
 
+    @property
+    def lane_of(self) -> IntArray:
+        """The lane of each key for the next window; for PKG the first of its two."""
+
 
 class Hashed:
     """KG: key modulo lanes. No key ever moves."""
 
+    def __init__(self, lanes: int = len(LANES)) -> None:
+        self.lane_of = by_hash(KEYS, lanes)
+
     def divide(self, keys: IntArray) -> IntArray:
         """Return the lane of each event."""
-        return by_hash(KEYS, len(LANES))[keys]
+        return self.lane_of[keys]
 
     def decide(self) -> int:
         """Return 0."""
@@ -59,23 +66,28 @@ class TwoChoices(Hashed):
 
 
 class LongestFirst:
-    """LPTF: all keys are placed anew when the score exceeds theta."""
+    """LPTF: all keys are placed anew when the score exceeds theta.
 
-    def __init__(self) -> None:
-        self._lane_of = by_hash(KEYS, len(LANES))
+    Args:
+        least: a key counts as so many events at least. With 0, all keys without an event go to one lane.
+    """
+
+    def __init__(self, least: float = 0.0) -> None:
+        self.lane_of = by_hash(KEYS, len(LANES))
+        self._least = least
         self._loads: Array = np.zeros(KEYS)
 
     def divide(self, keys: IntArray) -> IntArray:
         """Return the lane of each event."""
         self._loads = loads_of(keys)
-        return self._lane_of[keys]
+        return self.lane_of[keys]
 
     def decide(self) -> int:
         """Return how many keys have another lane than before."""
-        if imb_score(lane_loads(self._loads, self._lane_of, len(LANES))) <= THETA:
+        if imb_score(lane_loads(self._loads, self.lane_of, len(LANES))) <= THETA:
             return 0
-        before, self._lane_of = self._lane_of, longest_first(self._loads, len(LANES))
-        return int(np.count_nonzero(before != self._lane_of))
+        before, self.lane_of = self.lane_of, longest_first(np.maximum(self._loads, self._least), len(LANES))
+        return int(np.count_nonzero(before != self.lane_of))
 
 
 class Balanced:
@@ -83,6 +95,11 @@ class Balanced:
 
     def __init__(self, terms: BalanceTerms) -> None:
         self._splitter = KeySplitter(KEYS, LANES, terms)
+
+    @property
+    def lane_of(self) -> IntArray:
+        """The lane of each key for the next window."""
+        return self._splitter.lane_of
 
     def divide(self, keys: IntArray) -> IntArray:
         """Return the lane of each event; the splitter counts them."""

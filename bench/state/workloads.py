@@ -90,12 +90,17 @@ def write(data: Path | None, folder: Path) -> None:
 
 
 def report(data: Path | None) -> str:
-    """Run all workloads one after another on one engine host, and return the table."""
+    """Run all workloads, and return the table."""
+    return table_of(workloads(data))
+
+
+def table_of(chosen: Iterable[Workload]) -> str:
+    """Run workloads one after another on one engine host, and return the table."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
         state_dir = Path(folder) / "state"
         try:
-            for number, workload in enumerate(workloads(data)):
+            for number, workload in enumerate(chosen):
                 rows.append(_row(workload, Path(folder) / str(number), state_dir))
                 print(rows[-1], file=sys.stderr, flush=True)
         finally:

@@ -1,4 +1,4 @@
-"""The queries of SNB2016 and of bus delays in Spark, stopped and continued, against their oracles."""
+"""The queries of SNB2016, bus delays and first stories in Spark, stopped and continued, against their oracles."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from engines.buses.traces import read_dublin
 from engines.snb import events as snb
 from engines.snb.events import read_events
 from engines.snb.generator import generate_events
+from engines.stories import texts as stories
+from engines.stories.generator import generate_texts
+from engines.stories.texts import read_tweets
 from tests.engines.stream_bench import Bench
 from tests.workloads.bus_oracle import windows_of
-from tests.workloads.places import CHALLENGE, DUBLIN
+from tests.workloads.places import CHALLENGE, DUBLIN, TWEETS
 from tests.workloads.snb_oracle import top_three
+from tests.workloads.story_oracle import stories_of
 
 pytestmark = pytest.mark.spark
+needs_tweets = pytest.mark.skipif(not TWEETS.exists(), reason="the tweets are not here")
 
 
 def streamed(
@@ -60,6 +65,17 @@ def test_delayed_areas_are_the_oracles(bench: Bench, tmp_path: Path) -> None:
     assert any(row["alarm"] for row in wanted)
     found = streamed(bench, tmp_path, "engines.buses.delays:delayed_areas", traces.SCHEMA_DDL, reports)
     assert sorted(found, key=by_window) == wanted
+
+
+@pytest.mark.parametrize("origin", ["generated", pytest.param("tweets", marks=needs_tweets)])
+def test_first_stories_are_the_oracles(bench: Bench, tmp_path: Path, origin: str) -> None:
+    texts = list(generate_texts(500, seed=5)) if origin == "generated" else list(read_tweets(TWEETS))[-500:]
+    # Few keys, so that each has several texts.
+    texts = [msgspec.structs.replace(each, key=each.key % 40) for each in texts]
+    wanted = stories_of(texts)
+    assert 40 < len(wanted) < 400
+    found = streamed(bench, tmp_path, "engines.stories.firststories:first_stories", stories.SCHEMA_DDL, texts)
+    assert sorted(found, key=lambda row: row["number"]) == wanted
 
 
 def by_window(row: dict[str, Any]) -> tuple[datetime, str]:
