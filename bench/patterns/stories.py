@@ -47,7 +47,7 @@ OWN_ORDER = 0.0
 """Stands for the exponent where nothing is drawn."""
 EXPONENTS = ((0.2, 1.5), (0.2, 1.0))
 """Low and high. With the second pair, which is not in the paper, no key has more than an equal part of the texts."""
-PHASE_WINDOWS = (12, 24, 12, 24, 12, 12)
+PHASE_WINDOWS = (8, 16, 8, 16, 8, 8)
 """The windows of each phase, low and high in turn: as the paper's 5 and 10 minutes, 40 minutes in all."""
 REPEATS = 3
 LEAST_OF_LPTF = 0.01
