@@ -13,20 +13,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engines.isolation.verdicts import Verdicts
-from engines.query.known import KnownQuery, RefusedError, understand
+from engines.query.known import RefusedError, understand
 from engines.query.selections.expansion import expanded
 from gateway.config import load
 from gateway.query.flow.runlog import SelectionMark
 from gateway.query.flow.selecting.selector import Selector
 from gateway.query.opening import definition_of
-from infra.messages import OpenQuery, Pattern, PatternStep, SelectionRule
+from infra.messages import OpenQuery
+from tests.engines.pattern_queries import SCHEMA, known, rule_of
 from tests.selections.patternoracle import Case, Step, matches, plain
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = pa.schema(
-    [("n", pa.int64()), ("kind", pa.string()), ("v", pa.float64()), ("at", pa.timestamp("us", tz="UTC"))]
-)
-DDL = "n BIGINT, kind STRING, v DOUBLE, at TIMESTAMP"
 
 
 def is_kind(kind: str, name: str) -> Step:
@@ -79,25 +76,6 @@ CASES = {
     ),
     "every 100 ms from a to c": Case("periodic", (A, C), every_ms=100, within_ms=500, closes=C.meets),
 }
-
-
-def rule_of(case: Case) -> SelectionRule:
-    steps = tuple(PatternStep(name=s.name, when=s.sql, times=s.times, for_ms=s.for_ms) for s in case.steps)  # type: ignore[arg-type]
-    return SelectionRule(
-        column="at" if case.within_ms else "",
-        each_ms=0,
-        each_events=0,
-        after_ms=case.lasts_ms,
-        events=1 if case.operator == "disjunction" else case.events,
-        most_events=1_000_000,
-        most_open=1_000_000,
-        disjoint=case.restricted,
-        pattern=Pattern(operator=case.operator, steps=steps, every_ms=case.every_ms, within_ms=case.within_ms),  # type: ignore[arg-type]
-    )
-
-
-def known(spark: SparkSession, rule: SelectionRule, sql: str = "SELECT * FROM matches") -> KnownQuery:
-    return understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=DDL, sql=sql, selections=rule))
 
 
 def stream(chance: random.Random, count: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from engines.query.selections.expansion import expanded
 from gateway.simulate.options import SelectionLoad
 from gateway.simulate.runs.world import World, WorldOutcome
 from infra.queryplan import SelectionConditions
-from tests.engines.test_patterns import SCHEMA, known, rule_of
+from tests.engines.pattern_queries import SCHEMA, known, rule_of
 from tests.selections.patternoracle import Case, Event, Found, Step, matches, plain
 from tests.worlds.selection_worlds import Rows, static_world
 
