@@ -2,6 +2,7 @@
 
 ``python bench/reproduce_patterns.py --data FOLDER`` uses the real data from a folder; without it, what needs real data
 uses generated input. ``--only`` chooses sections. Tables are printed and written into the document. Seeds are fixed.
+The section ``ticks`` needs Maven and a JDK.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from planning.document import put
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "patterns.md"
-SECTIONS = ("splitter", "overtaking", "stories")
+SECTIONS = ("splitter", "overtaking", "stories", "ticks")
 
 
 def main() -> None:
