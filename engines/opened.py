@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError
-from engines.query.selections.expansion import expanded
+from engines.query.selections.expansion import expanded, numbers_in
 from engines.streaming.activity import Activity
 from engines.streaming.answers import RunOutcome
 from engines.streaming.checkpoints import ResumePoint
@@ -53,12 +53,14 @@ class Ticket:
         run: its message.
         payload_bytes: how large it was.
         rows: if it has selections: of which of its rows each row that Spark gets is a copy.
+        selections: the numbers of the first and the last of them, if it has any.
     """
 
     owner: Owner
     run: RunMessage
     payload_bytes: int
     rows: npt.NDArray[np.int64] | None = None
+    selections: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,7 @@ class Opened:
             rows = decoder.decode(payload)
             if (rule := engine.query.spec.selections) is not None:
                 rows, copied = expanded(rows, rule)
-                ticket = replace(ticket, rows=copied)
+                ticket = replace(ticket, rows=copied, selections=numbers_in(rows))
             engine.put(pack(rows), ticket, run.first_seq, run.last_seq + 1)
         except PayloadError as error:
             self.died(f"run {run.first_seq}-{run.last_seq} cannot be decoded: {error}")

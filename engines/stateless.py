@@ -23,6 +23,7 @@ from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.stream import Stream, Warmth, put_warm_up
 from engines.streaming.tables import one_batch
 from infra.clock import Clock
+from infra.messages import SELECTION
 
 _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
@@ -68,8 +69,10 @@ class StatelessStream:
         self._failures = 0
         self._closing = threading.Event()
         self._warmth = Warmth()
-        self._narrow = query.plan.narrow
-        self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
+        self._named = query.plan.names_selections
+        most = query.spec.max_batch_runs if query.plan.shares_batches else 1
+        # The same run twice would double the rows of its selections.
+        self.feed = Feed(0, most, FEED_BYTES, clock, kind_of=_selections if self._named else None)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
         ends = replace(reports, death=self._cannot_isolate, broken=self._is_broken, exhausted=self._exhausts)
@@ -176,7 +179,9 @@ class StatelessStream:
         schema = self.query.result_schema
         if len(items) == 1:
             return [one_batch(frame.toArrow(), schema)]
-        # Only a narrow plan has several items, and there each row is made in the partition of its event.
+        if self._named:
+            return _by_selections(frame.toArrow(), items, schema)
+        # Else only a narrow plan has several items, and there each row is made in the partition of its event.
         table = frame.select("*", spark_partition_id().alias(_PARTITION)).toArrow()
         partitions = table.column(_PARTITION).to_numpy()
         if np.any(np.diff(partitions) < 0):
@@ -188,3 +193,26 @@ class StatelessStream:
             results.append(one_batch(table.slice(first, last - first), schema))
             part += len(item.parts)
         return results
+
+
+def _selections(item: Item) -> object:
+    """Return the numbers of a run's first and last selection; of the warm-up's item itself."""
+    return item if item.tag is None else item.tag.selections
+
+
+def _by_selections(table: pa.Table, items: Sequence[Item], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the results of each run: those of its selections. They are in order of these.
+
+    Raises:
+        ValueError: some have none of these, such as a row that an outer join has filled with null.
+    """
+    numbers = table.column(SELECTION).to_numpy()
+    results = []
+    for item in items:
+        known = None if item.tag is None else item.tag.selections
+        first, end = (0, 0) if known is None else np.searchsorted(numbers, [known[0], known[1] + 1])
+        results.append(one_batch(table.slice(first, end - first), schema))
+    if sum(rows.num_rows for rows in results) != table.num_rows or np.any(np.diff(numbers) < 0):
+        # Each run is then evaluated alone.
+        raise ValueError(f"results name other selections in {SELECTION} than those of the runs")
+    return results

@@ -144,6 +144,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
         trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
         uses: what the plan does with each column that it uses; None if that is unknown.
         selecting: where its selections open and close; None if no condition says that.
+        names_selections: True when several runs may share a micro-batch because each output row names its selection.
     """
 
     switch_class: SwitchClass
@@ -158,6 +159,12 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[ColumnUse, ...] | None = None
     movable: bool = False
     selecting: SelectionConditions | None = None
+    names_selections: bool = False
+
+    @property
+    def shares_batches(self) -> bool:
+        """Whether several runs may share a micro-batch."""
+        return self.narrow or self.names_selections
 
     @property
     def stateful(self) -> bool:

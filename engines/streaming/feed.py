@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -77,9 +77,19 @@ class Feed:
         max_bytes: ``put`` waits while more than this is held; one run is always accepted.
         clock: records when a micro-batch was planned.
         ends: where the first micro-batches have to end, because the sink has the results of batches with these limits.
+        kind_of: returns what no two runs of a micro-batch may have in common; None: they may be equal.
     """
 
-    def __init__(self, first: int, max_items: int, max_bytes: int, clock: Clock, ends: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        first: int,
+        max_items: int,
+        max_bytes: int,
+        clock: Clock,
+        ends: Sequence[int] = (),
+        kind_of: Callable[[Item], object] | None = None,
+    ) -> None:
+        self._kind_of = kind_of
         self._ends = deque(end for end in sorted(ends) if end > first)
         self._first = first
         self._next = first
@@ -152,8 +162,15 @@ class Feed:
             return start
         if self._ends:
             return self._ends[0]
-        ends = [item.end for item in self._items if item.start >= start][: self._max_items]
-        return ends[-1] if ends else start
+        found = [item for item in self._items if item.start >= start][: self._max_items]
+        return found[self._different(found) - 1].end if found else start
+
+    def _different(self, items: Sequence[Item]) -> int:
+        """Return how many of these runs, from the first on, differ from one another."""
+        if self._kind_of is None:
+            return len(items)
+        kinds = list(map(self._kind_of, items))
+        return next((at for at, kind in enumerate(kinds) if kind in kinds[:at]), len(kinds))
 
     def batch(self, start: int, end: int) -> tuple[Item, ...]:
         """Return the runs between two positions and mark them as planned; waits until all are here."""

@@ -43,6 +43,13 @@ def test_the_first_micro_batches_end_where_they_have_to() -> None:
     assert queue.latest(11, 0.0) == 12
 
 
+def test_equal_runs_are_in_different_micro_batches() -> None:
+    queue = Feed(0, 3, 1 << 20, SystemClock(), kind_of=lambda item: item.tag)
+    for tag in "abacda":
+        queue.put([], tag)
+    assert [queue.latest(at, 0.0) for at in (0, 2, 5)] == [2, 5, 6]
+
+
 @pytest.fixture
 def server() -> Iterator[FeedServer]:
     server = FeedServer()

@@ -57,3 +57,12 @@ def expanded(run: pa.RecordBatch, rule: SelectionRule) -> tuple[pa.RecordBatch, 
     if rule.pattern is not None:
         events = events.append_column(pa.field(POSITION, pa.int64()), pa.array(rows, pa.int64()))
     return events, rows
+
+
+def numbers_in(rows: pa.RecordBatch) -> tuple[int, int] | None:
+    """Return the numbers of the first and the last selection of a run, whose rows are expanded; None without rows.
+
+    The run has closed all between them, since selections are numbered as they close.
+    """
+    bounds = pc.min_max(rows.column(SELECTION)).as_py()
+    return None if bounds["min"] is None else (bounds["min"], bounds["max"])

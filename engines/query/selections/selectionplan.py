@@ -55,6 +55,7 @@ def as_stateless(found: QueryPlan, selecting: SelectionConditions | None) -> Que
         predicates=(),
         uses=_all_uses(found),
         selecting=selecting,
+        names_selections=any(use.column == SELECTION and SELECTION in use.copies for use in found.uses or ()),
     )
 
 

@@ -203,9 +203,9 @@ def class_text(plan: QueryPlan) -> str:
 
 
 def _batching_text(plan: QueryPlan) -> str:
-    return (
-        "several runs share a micro-batch" if plan.narrow else "one run in each micro-batch, since its plan moves rows"
-    )
+    if plan.shares_batches:
+        return "several runs share a micro-batch"
+    return "one run in each micro-batch, since its plan moves rows"
 
 
 def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
