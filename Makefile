@@ -59,6 +59,7 @@ fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 
 worlds: setup ## simulate COUNT worlds (1,000), from SEED 1 on
 	$(BIN)/python tests/worlds/worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
+	$(BIN)/python tests/worlds/selection_worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
 
 sabotage: setup ## put each known mistake into the core, one at a time; write which check finds it to docs/results/sabotage.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/worlds/sabotage.py --table

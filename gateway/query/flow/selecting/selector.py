@@ -179,7 +179,8 @@ class Selector:
     def _drop(self) -> None:
         while self._held and self._held[0][0] + self._held[0][1].num_rows <= self._splitter.needed_from:
             self._held.popleft()
-        self._keys.keep(self._splitter.open.key)
+        if self._same:
+            self._keys.keep(self._splitter.open.key)
 
 
 def selector_for(
