@@ -31,6 +31,7 @@ class QuerySlot:
         batches: micro-batches with these events.
         busy_s: how long those took.
         dispatched_events: events dispatched to each lane in the slot.
+        dispatched_runs: runs dispatched in the slot; 0 if unknown.
         raw_bytes: bytes dispatched to each cloud lane in the slot before trimming and compression; D_t is their sum.
         sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
         open_events: events dispatched to each lane and not completed, now.
@@ -69,6 +70,7 @@ class QuerySlot:
     load1: float = 0.0
     pause_s: float = 0.0
     heaviest_part: float = 0.0
+    dispatched_runs: int = 0
 
 
 _NAMES = tuple(each.name for each in fields(QuerySlot))

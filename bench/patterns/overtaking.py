@@ -17,7 +17,7 @@ from policies.signals import HOME
 from tests.e2e.harness import EAGER, Gateway, end_hosts
 from tests.workloads.overtaking_oracle import overtakings
 
-VEHICLES, SEED = 3_000, 1
+VEHICLES, SEED = 2_000, 1
 RATE_PER_S, WAY_S = 0.5, 300.0
 """Of the vehicles; events come faster than they did."""
 EVENTS_PER_S = 50

@@ -21,6 +21,9 @@ A lane with few events runs small batches, measures slow, and would otherwise ge
 _TAKEN = 0.8
 """Below this part of its share the cloud did not take it; runs are too coarse for a finer limit."""
 
+_OWED_RUNS = 0.5
+"""How much of a run a lane may be owed before it gets one: see ``Router.pick``."""
+
 _MEMORY = 0.8
 """The weight of a slot's dispatches one slot later: with two large runs a slot, a small share gets none in some."""
 
@@ -90,18 +93,24 @@ class _Recent:
 
     slots: int = 0
     events: float = 0.0
+    runs: float = 0.0
     to_cloud: float = 0.0
     offered: float = 0.0
 
-    def refused(self) -> bool:
-        """Return whether the cloud did not take its share."""
-        return self.slots >= _SLOTS_LEAST and self.to_cloud < _TAKEN * self.offered
+    def refused(self, lanes: int) -> bool:
+        """Return whether so many cloud lanes did not take their share.
+
+        A lane gets its next run only when it is owed half of it. So with few large runs it may be that much behind.
+        """
+        owed = _OWED_RUNS * lanes * self.events / self.runs if self.runs else 0.0
+        return self.slots >= _SLOTS_LEAST and self.to_cloud + owed < _TAKEN * self.offered
 
     def add(self, slot: QuerySlot, share: float) -> None:
         """Add a slot in which the cloud had ``share``."""
         events = sum(slot.dispatched_events.values())
         self.slots += bool(events)
         self.events = _MEMORY * self.events + events
+        self.runs = _MEMORY * self.runs + slot.dispatched_runs
         self.to_cloud = _MEMORY * self.to_cloud + events - slot.dispatched_events.get(HOME, 0)
         self.offered = _MEMORY * self.offered + share * events
 
@@ -137,7 +146,7 @@ class AutoShare:
         if error > 0 and slot.no_credit.issuperset(cloud):
             error = 0.0
         self._recent.add(slot, share)
-        if self._recent.refused():
+        if self._recent.refused(len(cloud)):
             carried = self._recent.to_cloud / self._recent.events
             self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
         else:

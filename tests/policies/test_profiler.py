@@ -167,6 +167,20 @@ def test_the_time_in_a_lane_follows_from_what_is_open_and_what_completes() -> No
     assert 12.0 < slot.cloud_lane_s < 15.0
 
 
+def test_a_run_after_an_idle_while_does_not_seem_to_stay_for_minutes() -> None:
+    told = Told()
+    for at in range(8):
+        told.dispatched(at, "vm-1")
+        told.slot(2.0 * at)
+        told.completed(at, "vm-1", arrival_s=2.0 * at, at_s=2.0 * at + 1)
+        busy = told.slot(2.0 * at + 1)
+    for at in range(20):
+        idle = told.slot(20.0 + at)
+    assert idle.cloud_lane_s == busy.cloud_lane_s
+    told.dispatched(100, "vm-1")
+    assert 0.0 < (told.slot(40.0).cloud_lane_s or 0.0) < 5.0
+
+
 def test_a_closed_lane_leaves_neither_open_runs_nor_a_rate() -> None:
     told = Told()
     told.dispatched(0, "vm-1")

@@ -30,6 +30,24 @@ def served_per_s(slots: list[QuerySlot]) -> float:
     return sum(sum(slot.dispatched_events.values()) for slot in slots) / len(slots)
 
 
+def test_a_lane_that_is_owed_less_than_half_a_run_has_not_refused_it() -> None:
+    """Three VMs get a run of ten events each only in every fourth slot."""
+    controller, cloud = AutoShare(1.0), ["vm-1", "vm-2", "vm-3"]
+    share = controller.update(QuerySlot(query="q", latency_s=1.0), cloud, 0.0)
+    for at in range(24):
+        lanes = dict.fromkeys(cloud, 10) if at % 4 == 3 else {HOME: 10}
+        slot = QuerySlot(
+            query="q",
+            latency_s=1.0,
+            home_lane_s=2.0,
+            cloud_lane_s=2.0,
+            dispatched_events=lanes,
+            dispatched_runs=len(lanes),
+        )
+        share = controller.update(slot, cloud, share)
+    assert share == pytest.approx(0.75, abs=0.1)
+
+
 @pytest.mark.parametrize("horizon_s", [1.5, 5.0, float("inf")])
 @pytest.mark.parametrize(
     ("input_per_s", "cloud_per_s", "share"),

@@ -99,7 +99,7 @@ def selection_world(seed: int, load: SelectionLoad, *, rate_per_s: float, load_s
         slot_s=1.0,
         sheds=False,
     )
-    machines = replace(world.machines, events_per_s=2.0 * rate_per_s)
+    machines = replace(world.machines, events_per_s=20.0 * rate_per_s)
     faults = replace(world.faults, stuck_boot=0.0, failed_launch=0.2 * world.faults.failed_launch)
     return replace(world, queries=(query,), scheduler=scheduler, machines=machines, faults=faults)
 

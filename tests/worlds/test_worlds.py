@@ -16,6 +16,7 @@ from gateway.simulate.drawing import drawn
 from gateway.simulate.options import Faults, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
+from policies.planning.plain import StaticOptions
 from policies.signals import HOME
 from tests.worlds.worlds import live
 
@@ -115,6 +116,20 @@ def test_a_vm_helps_where_home_alone_falls_behind() -> None:
     assert helped.queries[0].mean_s < 0.5 * alone.queries[0].mean_s
     assert helped.lasted_s < alone.lasted_s
     assert helped.queries[0].late_results == 0
+
+
+def test_vms_get_their_part_of_few_large_runs() -> None:
+    """Each run takes a host longer than a slot, and home serves half of what comes."""
+    world = calm(load_s=300.0)
+    settings = replace(world.queries[0].settings, policy=StaticOptions(3))
+    query = replace(
+        world.queries[0], settings=settings, load=ConstantRate(10.0), run_s=2.0, batch_s=0.1, event_s=0.2, flush_s=None
+    )
+    scheduler = replace(world.scheduler, queries=(settings,), max_vms=3)
+    outcome = World(replace(world, queries=(query,), scheduler=scheduler)).run()
+    assert outcome.queries[0].events == pytest.approx(3_000, rel=0.1)
+    assert outcome.queries[0].cloud_events > 0.4 * outcome.queries[0].events
+    assert outcome.queries[0].mean_s < 15.0
 
 
 def test_a_query_with_state_moves_to_a_vm_and_returns() -> None:

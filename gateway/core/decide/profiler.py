@@ -49,12 +49,14 @@ class _Rate:
 
 @dataclass(slots=True)
 class _Flow:
-    """Events in a lane and completed by it per second, smoothed over slots."""
+    """Events in a lane and completed by it per second, smoothed over the slots in which it had any."""
 
     open_events: float = 0.0
     completed_per_s: float = 0.0
 
     def add(self, open_events: int, completed_per_s: float) -> None:
+        if not open_events and not completed_per_s:
+            return  # it says nothing; else the first run after an idle while would seem to stay for minutes
         self.open_events += FLOW_WEIGHT * (open_events - self.open_events)
         self.completed_per_s += FLOW_WEIGHT * (completed_per_s - self.completed_per_s)
 
@@ -82,6 +84,7 @@ class _Slot:
     last_due_s: float | None = None
     no_credit: set[str] = field(default_factory=set)
     dispatched_events: defaultdict[str, int] = field(default_factory=_counts)
+    dispatched_runs: int = 0
     raw_bytes: defaultdict[str, int] = field(default_factory=_counts)
     sent_bytes: defaultdict[str, int] = field(default_factory=_counts)
     completed_events: defaultdict[str, int] = field(default_factory=_counts)
@@ -133,6 +136,7 @@ class _QueryProfile:
             batches=dict(slot.batches),
             busy_s=dict(slot.busy_s),
             dispatched_events=dict(slot.dispatched_events),
+            dispatched_runs=slot.dispatched_runs,
             raw_bytes=dict(slot.raw_bytes),
             sent_bytes=dict(slot.sent_bytes),
             open_events=open_events,
@@ -258,6 +262,7 @@ class Profiler:
         """
         profile = self._queries[query]
         profile.slot.dispatched_events[lane] += events
+        profile.slot.dispatched_runs += 1
         if lane != HOME:
             profile.slot.raw_bytes[lane] += raw_bytes
             profile.slot.sent_bytes[lane] += sent_bytes

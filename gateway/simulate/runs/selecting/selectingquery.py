@@ -16,10 +16,11 @@ from gateway.core.intervals import IntervalSet
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LoggedRuns, LogHead, RunRecord, SelectionMark
 from gateway.query.flow.selecting.selector import Selector, selector_for
-from gateway.simulate.options import QueryOptions, SelectionLoad
+from gateway.simulate.options import Machines, QueryOptions, SelectionLoad
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from gateway.simulate.runs.witness import Witness
+from infra.messages import SELECTIONS
 from policies.signals import HOME
 
 _DOWN_S: Final = (1.0, 6.0)
@@ -167,6 +168,12 @@ class SelectingQuery(SimulatedQuery):
         self._drained.add(name)
         if not self._down:
             super().drain_lane(name)
+
+    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:  # noqa: ARG002 -- a micro-batch is one run
+        """See ``SimulatedQuery``; a host works on each event once for each of its selections."""
+        batch_s, event_s = self.options.costs_s(machines)
+        lengths = run.batch.column(SELECTIONS).field(1).to_numpy(zero_copy_only=False)
+        return batch_s + float(lengths.sum()) * event_s
 
     # ------------------------------------------------------------------------------------------------------- delivery
 
