@@ -150,7 +150,7 @@ class QueueingPolicy(WindowedPolicy):
         limit = self._options.buffer_limit
         goal = BufferGoal(max(1, int(self.latency_s / event_s)) if limit is None else limit, self._options.probability)
         service = OperatorProfile((ProfilePoint(window.input_rate, Exponential(event_s)),))
-        # The mean of n times is off by a standard error of 1 / sqrt(n): a degree for it would be too small every other time.
+        # The mean of n times has a standard error of 1 / sqrt(n); without it, a degree is too small every other time.
         ahead_s /= 1.0 + 1.0 / math.sqrt(max(1.0, window.input_rate * self.window_s))
         most = min(math.ceil(self.times.home_engines) + max(1, self.site.max_vms), _ENGINES_MOST)
         settings = PlannerSettings(goal=goal, profile=service, most=most, ahead=self._ahead)
