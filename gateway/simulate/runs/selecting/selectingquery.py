@@ -102,6 +102,8 @@ class SelectingQuery(SimulatedQuery):
             self._agenda.after(self._draw.expovariate(self._load.killed_per_s), self._kill)
 
     def _kill(self) -> None:
+        if self._ends and self.idle:
+            return  # the world comes to rest
         self._trace.note(f"fault: the gateway is killed, and {self.name} with it")
         for lane in self.lanes.values():
             lane.closed = True
