@@ -155,15 +155,11 @@ def play(load: Replayed, lasts_s: float, policy: PolicyOptions) -> Outcome:
         keep_told=True,
     )
     outcome = world.run()
-    slots = [event.queries[0] for event, _ in world.told if isinstance(event, SlotEnded)]
-    counted = [slot for slot, event in zip(slots, _ended(world), strict=True) if BEGUN_S <= event < lasts_s]
+    ended = (event for event, _ in world.told if isinstance(event, SlotEnded))
+    counted = [event.queries[0] for event in ended if BEGUN_S <= event.at_s < lasts_s]
     waiting = np.array([slot.backlog_events + sum(slot.open_events.values()) for slot in counted])
     vm_s = outcome.usd / 0.36 * 3600.0
     return Outcome(float(np.mean(waiting <= LIMIT_EVENTS)), float(np.quantile(waiting, 0.95)), vm_s / lasts_s)
-
-
-def _ended(world: World) -> list[float]:
-    return [event.at_s for event, _ in world.told if isinstance(event, SlotEnded)]
 
 
 @cache

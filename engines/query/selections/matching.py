@@ -113,11 +113,10 @@ class Matcher:
         return self._results(arrays, found, [step for step in self.pattern.steps if step.times != "none"])
 
     def _conjunction(self, arrays: DataFrame) -> DataFrame:
-        *steps, last = self.pattern.steps
-        found = [self._next(step, "TRUE") for step in (*steps, last)]
+        found = [self._next(step, "TRUE") for step in self.pattern.steps]
         positions = ", ".join(map(_first, self.pattern.steps))
         # The opening event is one of the match; else an earlier selection has the same match.
-        found.append(Binding(last, where=f"least({positions}) = get({_EVENTS}, 0).{POSITION}"))
+        found.append(Binding(self.pattern.steps[-1], where=f"least({positions}) = get({_EVENTS}, 0).{POSITION}"))
         return self._results(arrays, found, self.pattern.steps)
 
     def _any_of(self, events: DataFrame) -> DataFrame:

@@ -24,7 +24,7 @@ from gateway.query.flow.measures import Measures
 from gateway.query.flow.run import Run
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.enginehosts import Reply, SimulatedLane, sent_rows
+from gateway.simulate.runs.enginehosts import Reply, SimulatedLane
 from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
@@ -172,7 +172,7 @@ class SimulatedDispatcher(ABC):
         """See ``LaneOwner``: as measured for this query or, if not, for all; with its part of a micro-batch's cost."""
         batch_s, event_s = self.options.costs_s(machines)
         runs = min(max(1.0, WAITING_PART * lane_runs), self.options.batch_runs)
-        return (batch_s + (runs - 1.0) * self.options.further_run_s) / runs + sent_rows(run) * event_s
+        return (batch_s + (runs - 1.0) * self.options.further_run_s) / runs + run.events * event_s
 
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``: the first completion counts."""
