@@ -24,6 +24,7 @@ from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item, pack
 from infra.link.credit import CREDIT_BYTES
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, Poison, QueryFailed, RunMessage
+from infra.payload.caching import CachingDecoder
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
@@ -142,7 +143,7 @@ class Opened:
     def begin(self, engine: Engine) -> None:
         """Accept a started engine; it has no owner yet."""
         self._engine = engine
-        self._decoder = Decoder(engine.query.sent_schema)
+        self._decoder = _decoder_of(engine.query)
         self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
 
     @property
@@ -163,7 +164,7 @@ class Opened:
         """
         engine = self._engine
         assert engine is not None
-        self._decoder = Decoder(engine.query.sent_schema)
+        self._decoder = _decoder_of(engine.query)
         self._unconsumed_bytes = self._waiting = 0
         self._owner = owner
         if engine.death:
@@ -243,7 +244,7 @@ class Opened:
             engine.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _put(self, decoder: Decoder, ticket: Ticket, payload: bytes) -> None:
+    def _put(self, decoder: Decoder | CachingDecoder, ticket: Ticket, payload: bytes) -> None:
         engine = self._engine
         if ticket.owner is not self._owner or engine is None:
             return
@@ -261,7 +262,9 @@ class Opened:
         except FeedClosed:
             return  # the caller of close has notified the owner
 
-    def _add_dictionary(self, owner: Owner, decoder: Decoder, message: Dictionary, payload: bytes) -> None:
+    def _add_dictionary(
+        self, owner: Owner, decoder: Decoder | CachingDecoder, message: Dictionary, payload: bytes
+    ) -> None:
         try:
             decoder.add_dictionary(message.field, message.dictionary_id, payload)
         except PayloadError as error:
@@ -328,6 +331,10 @@ def _of_run(poison: tuple[Poison, ...], copied: npt.NDArray[np.int64] | None) ->
     for bad in poison:
         reasons.setdefault(int(copied[bad.row]), bad.reason)
     return tuple(Poison(row=row, reason=reason) for row, reason in sorted(reasons.items()))
+
+
+def _decoder_of(query: KnownQuery) -> Decoder | CachingDecoder:
+    return Decoder(query.sent_schema) if query.spec.selections is None else CachingDecoder(query.sent_schema)
 
 
 def _same(one: KnownQuery, other: KnownQuery) -> bool:

@@ -49,11 +49,12 @@ class _AtOnce:
             self._terminal.write_line(report.longreprtext[-_REASON_MOST:])
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Print failures at once, in the process that prints."""
-    terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_AtOnce(terminal))
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Print failures at once, in the process that prints. Before the session starts, there is no terminal reporter."""
+    plugins = session.config.pluginmanager
+    terminal = plugins.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        plugins.register(_AtOnce(terminal))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -38,7 +38,7 @@ from infra.messages import (
     state_folder,
 )
 from infra.payload import CodecPolicy, Encoder
-from infra.payload.marks import with_marks
+from infra.payload.caching import CachingEncoder
 from infra.payload.sealing import SECRET_BYTES, FieldKeys
 from infra.threads import run_to_end
 from policies.signals import HOME
@@ -100,10 +100,11 @@ class Opening:
         self.crossing = crossing_of(self._payload, ready.plan, self._schema)
 
     def _of_runs(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of runs whose events have this one."""
-        if self._selects:
-            return with_marks(schema)
+        """Return the schema in which runs are encoded whose events have this one."""
         return schema.append(pa.field(HEARTBEAT, pa.bool_())) if self._divided else schema
+
+    def _encoder(self, of_events: Encoder) -> Encoder | CachingEncoder:
+        return CachingEncoder(of_events) if self._selects else of_events
 
     @property
     def plan(self) -> QueryPlan:
@@ -114,7 +115,7 @@ class Opening:
         """Return the lane, which receives messages from now on."""
         if self._connection.name == HOME:
             codecs = CodecPolicy.parse("none")
-            encoder = Encoder(self._of_runs(self._schema), codecs=codecs)
+            encoder = self._encoder(Encoder(self._of_runs(self._schema), codecs=codecs))
             self._lane = Lane(self._connection, self.ready, encoder, (), codecs, owner, clock)
         else:
             self._lane = self._lane_away(owner, clock)
@@ -127,7 +128,7 @@ class Opening:
         predicates = self.ready.plan.predicates if filters else ()
         seals, of_results = self.crossing.seals(self.keys)
         schema, needed = self._of_runs(self._schema), self._of_runs(self.crossing.sent)
-        encoder = Encoder(schema, needed=needed, predicates=predicates, codecs=codecs, seals=seals)
+        encoder = self._encoder(Encoder(schema, needed=needed, predicates=predicates, codecs=codecs, seals=seals))
         return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
 
 

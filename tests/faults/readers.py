@@ -66,8 +66,13 @@ class TopicReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._runner.run(self._consumer.stop())
-        self._runner.close()
+        try:
+            self._runner.run(self._consumer.stop())
+        except asyncio.CancelledError as cancelled:
+            # After a fixture that ends with a CancelledError, pytest tears down no other, and reuses its tmp_path.
+            raise AssertionError(f"the reader of {self._place.topic} was cancelled while it stopped") from cancelled
+        finally:
+            self._runner.close()
 
     async def _opened(self, isolation: str, begin: int = 0) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(

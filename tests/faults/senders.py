@@ -99,6 +99,10 @@ class Sender(threading.Thread):
         self.give_up()
         self.join(120)
         assert not self.is_alive(), f"{self.name} could not send its last bunch"
+        self.check()
+
+    def check(self) -> None:
+        """Fail if an error has ended the sender."""
         assert self.error is None, f"{self.name} ended: {self.error!r}"
 
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -104,6 +105,8 @@ class TwoGateways:
 
     def moved_on(self, before: list[object]) -> bool:
         """Whether each sink got results since ``before``."""
+        for sender in self.senders:
+            sender.check()
         return all(now != old for now, old in zip(self.progress(), before, strict=True))
 
     def thaw(self, old: TownGateway, epoch: int) -> None:
@@ -153,16 +156,16 @@ class TwoGateways:
 
     def close(self) -> None:
         """End all of it."""
-        for sender in self.senders:
-            sender.give_up()
-        for site in self.sites:
-            if site.runs:
-                site.kill()
-            end_hosts(site.state_dir)
-        self.topic.close()
-        self.followed.close()
-        self.both.close()
-        self.s3.stop()
+        with ExitStack() as last_first:
+            last_first.callback(self.s3.stop)
+            for topic in (self.topic, self.followed, self.both):
+                last_first.callback(topic.close)
+            for site in self.sites:
+                last_first.callback(end_hosts, site.state_dir)
+                if site.runs:
+                    last_first.callback(site.kill)
+            for sender in self.senders:
+                last_first.callback(sender.give_up)
 
 
 @pytest.fixture

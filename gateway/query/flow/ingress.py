@@ -256,6 +256,7 @@ class Ingress:
             read_s=read_s,
             selected=None if selected is None else selected.seqs,
             fresh=None if selected is None else selected.fresh,
+            open_from=0 if selected is None else selected.open_from,
         )
         self._memory.take(run.raw_bytes)
         self._on_run(run)

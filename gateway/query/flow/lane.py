@@ -32,6 +32,7 @@ from infra.messages import (
     RunMessage,
 )
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
+from infra.payload.caching import CachingEncoder
 from infra.payload.sealing import UnsealableSeal, unsealed
 
 # If a send took longer than this, the link delayed it, so its time shows the link's rate.
@@ -113,7 +114,7 @@ class Lane:
         self,
         connection: Connection,
         ready: QueryReady,
-        encoder: Encoder,
+        encoder: Encoder | CachingEncoder,
         predicates: tuple[Predicate, ...],
         codecs: CodecPolicy,
         owner: LaneOwner,
@@ -184,7 +185,7 @@ class Lane:
             return  # the task that watches the connection removes the lane, and its runs go elsewhere
 
     async def _pack(self, run: Run) -> Encoded:
-        encoded = await asyncio.to_thread(self._encoder.encode, run.batch)
+        encoded = await asyncio.to_thread(self._encoded, run)
         for new in encoded.dictionaries:
             message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
             await self.connection.link.send(message, new.data)
@@ -204,6 +205,12 @@ class Lane:
             self._take(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
         return encoded
 
+    def _encoded(self, run: Run) -> Encoded:
+        if not isinstance(self._encoder, CachingEncoder):
+            return self._encoder.encode(run.batch)
+        assert run.selected is not None
+        return self._encoder.encode(run.batch, run.selected, run.open_from)
+
     def _message(self, run: Run, attempt: int, rows: int) -> RunMessage:
         return RunMessage(
             query=self._query,
@@ -217,6 +224,8 @@ class Lane:
     async def _send(self, message: RunMessage, payload: bytes) -> None:
         started_s = self._clock.now()
         await self.connection.link.send(message, payload)
+        if isinstance(self._encoder, CachingEncoder):
+            self._encoder.sent()
         now_s = self._clock.now()
         took_s = now_s - started_s
         self._report(ev.Sent(at_s=now_s, lane=self.name, first_seq=message.first_seq, took_s=took_s))

@@ -24,7 +24,8 @@ class Run:
     more row, a heartbeat. ``read_s`` is when it had been read from the source, if that is known.
 
     Of a query with selections, ``batch`` has the events of the selections that the run closes. ``selected`` holds the
-    seq of each row, ascending; ``fresh`` says of each whether no earlier run had it.
+    seq of each row, ascending; ``fresh`` says of each whether no earlier run had it. Later runs need no event before
+    ``open_from``.
     """
 
     first_seq: int
@@ -38,6 +39,7 @@ class Run:
     read_s: float | None = None
     selected: Int64Array | None = None
     fresh: BoolArray | None = None
+    open_from: int = 0
 
     @property
     def events(self) -> int:

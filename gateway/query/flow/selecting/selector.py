@@ -33,6 +33,7 @@ class Selected(NamedTuple):
         dropped: the first event of each selection that ended without a result, because too many were open; they are in
             ``dropped_seqs`` order.
         dropped_seqs: their seqs, ascending, shape (dropped,).
+        open_from: no selection that closes later has an event before this seq.
     """
 
     batch: pa.RecordBatch
@@ -40,6 +41,7 @@ class Selected(NamedTuple):
     fresh: BoolArray
     dropped: pa.RecordBatch
     dropped_seqs: Int64Array
+    open_from: int
 
 
 class HeldTooMuchError(Exception):
@@ -145,9 +147,9 @@ class Selector:
 
     def _selected(self, closed: ClosedSelections) -> Selected:
         schema = with_marks(self._held[-1][1].schema)
-        dropped = self._rows(closed.dropped), closed.dropped
+        rest = self._rows(closed.dropped), closed.dropped, self._splitter.needed_from
         if not len(closed.selection):
-            return Selected(_nothing(schema), closed.first, self._reported.fresh(closed.first), *dropped)
+            return Selected(_nothing(schema), closed.first, self._reported.fresh(closed.first), *rest)
         first, end = int(closed.first.min()), int(closed.end.max())
         wanted = needed(closed, first, end - first)
         seqs = first + np.flatnonzero(wanted)
@@ -155,7 +157,7 @@ class Selector:
         begins = np.searchsorted(seqs, closed.first)
         marks = _marks(len(seqs), begins, closed)
         batch = pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema)
-        return Selected(batch, seqs, self._reported.fresh(seqs), *dropped)
+        return Selected(batch, seqs, self._reported.fresh(seqs), *rest)
 
     def _rows(self, seqs: Int64Array) -> pa.RecordBatch:
         if not len(seqs):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from gateway.connectors.position import Position
@@ -21,10 +22,14 @@ from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from gateway.simulate.runs.witness import Witness
 from infra.messages import SELECTIONS
+from infra.payload.caching.encoding import CACHE_BYTES
+from infra.payload.caching.placement import Int64Array, Marks, placed
 from policies.signals import HOME
 
 _DOWN_S: Final = (1.0, 6.0)
 _MOST_BYTES: Final = 1 << 40
+_NO_SEQS: Final = np.zeros(0, dtype=np.int64)
+_NO_MARKS: Final = Marks(_NO_SEQS, _NO_SEQS, _NO_SEQS)
 
 
 class SelectingQuery(SimulatedQuery):
@@ -49,6 +54,9 @@ class SelectingQuery(SimulatedQuery):
         self._selector = self._begin_selector()
         self._hosts: dict[str, SimulatedEngineHost] = {}
         self._drained: set[str] = set()
+        # The lanes' event caches, and the bytes of runs in lanes.
+        self._cached: dict[str, Int64Array] = {}
+        self._payloads: dict[tuple[str, int], tuple[int, Int64Array]] = {}
         self._shares: Mapping[str, float] = {HOME: 1.0}
         self._down = self._ends = False
         self._finished_s: float | None = None
@@ -93,6 +101,7 @@ class SelectingQuery(SimulatedQuery):
             raw_bytes=found.batch.nbytes,
             selected=found.seqs,
             fresh=found.fresh,
+            open_from=found.open_from,
         )
 
     # ---------------------------------------------------------------------------------------------------------- kills
@@ -108,6 +117,7 @@ class SelectingQuery(SimulatedQuery):
         for lane in self.lanes.values():
             lane.closed = True
         self.lanes.clear()
+        self._cached, self._payloads = {}, {}
         self._down = True
         self._agenda.after(self._draw.uniform(*_DOWN_S), self._begin)
 
@@ -163,6 +173,7 @@ class SelectingQuery(SimulatedQuery):
     def remove_lane(self, name: str, reason: str) -> None:
         """See ``SimulatedQuery``."""
         self._hosts.pop(name, None)
+        self._forget_cache(name)
         super().remove_lane(name, reason)
 
     def drain_lane(self, name: str) -> None:
@@ -170,6 +181,28 @@ class SelectingQuery(SimulatedQuery):
         self._drained.add(name)
         if not self._down:
             super().drain_lane(name)
+
+    def _forget_cache(self, lane: str) -> None:
+        self._cached.pop(lane, None)
+        self._payloads = {key: each for key, each in self._payloads.items() if key[0] != lane}
+
+    def payload_bytes(self, lane: str, run: Run) -> int:
+        """See ``SimulatedQuery``; events that the lane has are not sent."""
+        key = lane, run.first_seq
+        if key not in self._payloads:
+            assert run.selected is not None
+            cached = self._cached.get(lane, _NO_SEQS)
+            most_events = CACHE_BYTES * max(1, len(run.selected)) // max(1, run.raw_bytes)
+            found = placed(cached, run.selected, run.open_from, most_events, _NO_MARKS)
+            new_part = float(found.is_new.mean()) if len(found.is_new) else 0.0
+            self._payloads[key] = round(super().payload_bytes(lane, run) * new_part), found.cached
+        return self._payloads[key][0]
+
+    def sends(self, lane: str, run: Run) -> int:
+        """See ``SimulatedQuery``."""
+        sent_bytes = super().sends(lane, run)
+        self._cached[lane] = self._payloads[lane, run.first_seq][1]
+        return sent_bytes
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:  # noqa: ARG002 -- a micro-batch is one run
         """See ``SimulatedQuery``; a host works on each event once for each of its selections."""
@@ -194,6 +227,8 @@ class SelectingQuery(SimulatedQuery):
         self._results = []
         self._log.forget(self._log.needed_from(self._committed.watermark()))
         self._source = {run.first_seq: self._source[run.first_seq] for run in self._log.runs}
+        before = self._committed.watermark()
+        self._payloads = {key: each for key, each in self._payloads.items() if key[1] >= before}
         super()._commit()
 
     def end_slot(self) -> None:
