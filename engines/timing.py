@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -43,7 +44,7 @@ class Timed:
 def time_batches(
     query: KnownQuery,
     feeds: FeedServer,
-    events: pa.RecordBatch,
+    events: Callable[[int, int], pa.RecordBatch],
     sizes: Sequence[int],
     *,
     repeats: int,
@@ -60,7 +61,7 @@ def time_batches(
     Args:
         query: stateless, as the host knows it.
         feeds: where Spark requests runs.
-        events: at least as many as the largest size, of the query's input schema.
+        events: returns the rows of a run, of the query's run schema: of the events from one number to another.
         sizes: events of a micro-batch.
         repeats: repetitions of each size and number of runs.
         clock: measures time.
@@ -124,6 +125,18 @@ def time_in_order(
     return timed
 
 
+class _Tag(NamedTuple):
+    """A run; each counts as one with the same selections, so that each is in a micro-batch of its own.
+
+    Attributes:
+        number: of the run.
+        selections: see ``engines.opened.Ticket``.
+    """
+
+    number: int
+    selections: None = None
+
+
 class _Answers:
     """Waits for the answers of a stream."""
 
@@ -183,10 +196,13 @@ class _Player:
     behind a run that only keeps Spark busy.
     """
 
-    def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
+    def __init__(
+        self, query: KnownQuery, feeds: FeedServer, events: Callable[[int, int], pa.RecordBatch], clock: Clock
+    ) -> None:
         self._events, self._clock = events, clock
         self._got = _Answers()
         self._put = 0
+        self._largest = 0
         self._stream = StatelessStream(query, feeds, clock, self._got.reports)
 
     def __enter__(self) -> _Player:
@@ -199,7 +215,7 @@ class _Player:
     def _runs(self, runs: int, events: int) -> None:
         edges = [events * part // runs for part in range(runs + 1)]
         for first, end in pairwise(edges):
-            self._stream.put(pack(self._events.slice(first, end - first)), self._put)
+            self._stream.put(pack(self._events(first, end)), _Tag(self._put))
             self._put += 1
 
     def _until_planned(self) -> None:
@@ -218,7 +234,7 @@ class _Player:
                 self._runs(1, events)
                 self._got.wait(1)
             else:
-                self._runs(1, self._events.num_rows)
+                self._runs(1, self._largest)
                 self._until_planned()
                 self._runs(runs, events)
                 self._got.wait(runs + 1)
@@ -229,6 +245,7 @@ class _Player:
 
     def warm_up(self, events: int) -> None:
         """Run large micro-batches until they become no faster."""
+        self._largest = events
         ends_s = self._clock.now() + _WARM_S
         before_s = math.inf
         for _ in range(_WARM_ROUNDS):

@@ -221,8 +221,8 @@ def profile(
     found = loaded(config)
     from engines.spark.session import SessionError
     from gateway.simulate.calibration import write_calibration
-    from gateway.simulate.measuring import ProfileError
     from gateway.simulate.measuring import profile as measure
+    from gateway.simulate.profilingruns import ProfileError
 
     for name in query or ():
         if name not in found.queries:

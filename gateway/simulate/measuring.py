@@ -24,6 +24,7 @@ from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
+from gateway.simulate.profilingruns import ProfileError, RunsOfSelections, WholeRuns
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.views.check.checking import opening
@@ -36,10 +37,6 @@ RUNS = (1, 4)
 REPEATS = 6
 _REPEATS_LEAST = 2
 _READ_BYTES = 64_000_000
-
-
-class ProfileError(Exception):
-    """A query cannot be measured; the message says why and what to do."""
 
 
 def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -> Calibration:
@@ -71,7 +68,8 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
             copy_databases(name, query.tables, copies, spark.settings)
             read = read_tables(spec.tables)
             understood = understand(session, kept_here(spec, read, workdir / TABLES))
-            wanted = REPEATS * sum(SIZES) if understood.plan.stateful else max(SIZES)
+            once = understood.plan.stateful or query.selection_rule is not None
+            wanted = REPEATS * sum(SIZES) if once else max(SIZES)
             events = _events(name, query, understood, workdir, wanted)
 
             def told(timed: Timed, name: str = name) -> None:
@@ -82,12 +80,21 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
                 timed = _in_order(name, understood, feeds, events, workdir / name, told)
                 measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX)
                 continue
-            narrow = understood.plan.narrow
             tell(f"{name}: until Java has compiled it")
+            # Only a narrow query is measured with several runs: else the rows of each must be told apart.
+            several = understood.plan.narrow and query.selection_rule is None
+            runs = RunsOfSelections(name, understood, events) if query.selection_rule else WholeRuns(events)
             timed = time_batches(
-                understood, feeds, events, SIZES, repeats=REPEATS, clock=clock, runs=RUNS if narrow else (1,), tell=told
+                understood,
+                feeds,
+                runs.rows,
+                [size for size in SIZES if size <= runs.most_events],
+                repeats=REPEATS,
+                clock=clock,
+                runs=RUNS if several else (1,),
+                tell=told,
             )
-            measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX if narrow else 1)
+            measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX if several else 1)
     except (RefusedError, TableError) as error:
         raise ProfileError(str(error)) from error
     finally:
@@ -160,9 +167,7 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
 
 
 def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path, wanted: int) -> pa.RecordBatch:
-    """Return as many events as are wanted; those of a shorter file are repeated, unless the query keeps state."""
-    if query.selection_rule is not None:
-        raise ProfileError(f"query {name} has selections: what they cost cannot be measured yet; leave it out")
+    """Return as many events as are wanted; those of a shorter file are repeated, unless their order counts."""
     if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(
             f"query {name} reads from {query.source.type}: put some of its events into a file, "
@@ -176,7 +181,8 @@ def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path,
     there = sum(batch.num_rows for batch in batches)
     if not there:
         raise ProfileError(f"there are no events in {query.source.path}: nothing can be measured")
-    often = 1 if understood.plan.stateful else -(-wanted // there)
+    # Times that go back would close no window.
+    often = 1 if understood.plan.stateful or query.selection_rule is not None else -(-wanted // there)
     table = pa.Table.from_batches(batches * often).slice(0, wanted).combine_chunks()
     return table.to_batches()[0]
 
