@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from policies.advice import Advice, PolicyAnswer, Question, Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
+    from policies.planning.lookahead import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
     from policies.signals import Ask
     from policies.switching.query import QuerySettings
 
-    PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions
+    PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions | LookaheadOptions
     """The user's settings of a policy; None means the reactive one, which has no settings."""
 
 
@@ -31,6 +32,7 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
     """
     if options is None:
         return Reactive()
+    from policies.planning.lookahead import LookaheadOptions, LookaheadPolicy
     from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
     from policies.planning.planner import Planner, PlannerOptions
     from policies.planning.queueing import QueueingPolicy
@@ -42,6 +44,8 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
             return CpuPolicy(options, site, latency_s)
         case StaticOptions():
             return StaticPolicy(options)
+        case LookaheadOptions():
+            return LookaheadPolicy(site, latency_s)
         case _:
             return QueueingPolicy(options, site, latency_s)
 

@@ -197,8 +197,19 @@ class StaticPolicyConfig(Section):
     vms: int = Field(ge=0, le=1000, examples=[2])
 
 
+class LookaheadPolicyConfig(Section):
+    """The latency that will be there when a VM that is launched now serves, computed from what is measured now."""
+
+    type: Literal["lookahead"]
+
+
 PolicyConfig = Annotated[
-    ReactivePolicyConfig | PlannerPolicyConfig | QueueingPolicyConfig | CpuPolicyConfig | StaticPolicyConfig,
+    ReactivePolicyConfig
+    | LookaheadPolicyConfig
+    | PlannerPolicyConfig
+    | QueueingPolicyConfig
+    | CpuPolicyConfig
+    | StaticPolicyConfig,
     Field(discriminator="type"),
 ]
 
@@ -217,6 +228,8 @@ def policy_findings(
     if mode == "off":
         what = "has nothing to decide, as switching: {mode: off} keeps all events home; remove one of the two"
         return [Finding(key=("type",), what=what)]
+    if isinstance(policy, LookaheadPolicyConfig):
+        return []
     if isinstance(policy, StaticPolicyConfig):
         if policy.vms <= max_vms:
             return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.config.models import CloudConfig, Config
 from gateway.config.policy import (
     CpuPolicyConfig,
+    LookaheadPolicyConfig,
     PlannerPolicyConfig,
     PolicyConfig,
     QueueingPolicyConfig,
@@ -72,12 +73,15 @@ def _policy(policy: PolicyConfig, config: Config) -> PolicyOptions | None:
     """Return a policy's options with their defaults; the policy's modules are imported only if it is chosen."""
     if isinstance(policy, ReactivePolicyConfig):
         return None
+    from policies.planning.lookahead import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
 
     if isinstance(policy, StaticPolicyConfig):
         return StaticOptions(policy.vms)
+    if isinstance(policy, LookaheadPolicyConfig):
+        return LookaheadOptions()
     boot_s, first_block_s = config.cloud.boot_s, config.cloud.terms.first_block_s
     window_s = policy.window_s or default_window_s(config.gateway.slot_s, boot_s, first_block_s)
     match policy:

@@ -180,6 +180,7 @@ def _with_bad_rows(faults: Faults, seed: int) -> Faults:
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
     """Return settings with a policy in every second world; drawn separately, so that nothing else changes."""
+    from policies.planning.lookahead import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
@@ -191,6 +192,7 @@ def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySetti
         QueueingOptions(window_s=window_s, forecast=draw.choice(["naive", "seasonal", "gp"]), cycle_s=cycle_s),
         CpuOptions(start_above=0.7, stop_below=0.5, window_s=window_s),
         StaticOptions(draw.randint(0, max_vms)),
+        LookaheadOptions(),
     )
     return replace(settings, policy=draw.choice([None, None, None, *policies, policies[0]]))
 

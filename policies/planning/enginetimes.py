@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from policies.signals import HOME, QuerySlot
 
-_MEMORY = 0.99
+MEMORY = 0.99
 """The weight of a slot one slot later: about a hundred slots count."""
 
 _LEAST_SPREAD = 0.05
@@ -42,13 +42,13 @@ class BatchCosts:
         self.events_squared += events**2 / batches
         self.events_busy_s += events * busy_s / batches
 
-    def fade(self) -> None:
-        """Reduce the weight of past slots."""
-        self.batches *= _MEMORY
-        self.events *= _MEMORY
-        self.busy_s *= _MEMORY
-        self.events_squared *= _MEMORY
-        self.events_busy_s *= _MEMORY
+    def fade(self, memory: float = MEMORY) -> None:
+        """Reduce the weight of past slots to this part."""
+        self.batches *= memory
+        self.events *= memory
+        self.busy_s *= memory
+        self.events_squared *= memory
+        self.events_busy_s *= memory
 
     def event_s(self, latency_s: float) -> float | None:
         """Return the time per event in batches as large as a latency allows; None if nothing was measured.
@@ -78,17 +78,19 @@ class EngineTimes:
 
     Args:
         latency_s: the latency target.
+        memory: the weight of a slot one slot later.
     """
 
-    def __init__(self, latency_s: float) -> None:
+    def __init__(self, latency_s: float, memory: float = MEMORY) -> None:
         self._latency_s = latency_s
+        self._memory = memory
         self._home = BatchCosts()
         self._cloud = BatchCosts()
 
     def observe(self, slot: QuerySlot) -> None:
         """Add a slot."""
         for costs in (self._home, self._cloud):
-            costs.fade()
+            costs.fade(self._memory)
         for lane, batches in slot.batches.items():
             events = slot.completed_events.get(lane, 0)
             if batches and events:

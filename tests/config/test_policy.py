@@ -8,6 +8,7 @@ import pytest
 from gateway.config import Config, ConfigError, load
 from gateway.config.settings import scheduler_settings
 from policies.choose import make_policy
+from policies.planning.lookahead import LookaheadOptions
 from policies.planning.plain import CpuOptions, StaticOptions
 from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
@@ -62,6 +63,7 @@ def test_nothing_said_is_reactive(write: Write) -> None:
         ),
         ("{type: cpu}", CpuOptions(start_above=0.7, stop_below=0.5, window_s=5.0)),
         ("{type: static, vms: 2}", StaticOptions(2)),
+        ("{type: lookahead}", LookaheadOptions()),
     ],
 )
 def test_what_is_said_reaches_the_scheduler(write: Write, text: str, expected: object) -> None:
@@ -91,7 +93,7 @@ def test_a_query_that_stays_home_needs_no_policy(write: Write) -> None:
 
 
 def test_every_policy_has_its_name(write: Write) -> None:
-    texts = ["reactive", "planner", "queueing", "cpu", "static, vms: 1"]
+    texts = ["reactive", "lookahead", "planner", "queueing", "cpu", "static, vms: 1"]
     from policies.advice import Site
 
     settings = scheduler_settings(load(write(), {}))
@@ -104,5 +106,5 @@ def test_every_policy_has_its_name(write: Write) -> None:
 def test_the_schema_knows_every_policy() -> None:
     schema = Config.model_json_schema()
     mapping = schema["$defs"]["QueryConfig"]["properties"]["policy"]["discriminator"]["mapping"]
-    assert set(mapping) == {"reactive", "planner", "queueing", "cpu", "static"}
+    assert set(mapping) == {"reactive", "lookahead", "planner", "queueing", "cpu", "static"}
     assert set(schema["$defs"]["PlannerPolicyConfig"]["properties"]) >= {"horizon", "window", "miss_usd", "change_usd"}
