@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results/planning.md: forecasts, cost shapes, engines over time, planning time, limits.
+"""Writes the tables of docs/results/planning.md: forecasts, costs, engines over time, planning time, limits, bursts.
 
 ``python bench/reproduce_planning.py --data FOLDER`` uses the real traces from a folder with ``nyc_taxi.csv``,
 ``nasa_http_per_second.txt.gz`` and ``worldcup98_per_minute.csv.gz``; without it generated ones are used. ``--only``
@@ -27,6 +27,7 @@ SECTIONS = {
     "event loop": ("holding", "report"),
     "buffer limits": ("buffers", "traffic"),
     "approximations": ("buffers", "approximations"),
+    "sudden": ("sudden", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 
