@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from policies.advice import Advice, PolicyAnswer, Question, Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
-    from policies.planning.lookahead import LookaheadOptions
+    from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
@@ -32,7 +32,7 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
     """
     if options is None:
         return Reactive()
-    from policies.planning.lookahead import LookaheadOptions, LookaheadPolicy
+    from policies.lookahead.policy import LookaheadOptions, LookaheadPolicy
     from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
     from policies.planning.planner import Planner, PlannerOptions
     from policies.planning.queueing import QueueingPolicy

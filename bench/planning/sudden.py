@@ -16,9 +16,9 @@ from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World
 from planning.document import table
 from policies.arrays import Array
+from policies.lookahead.policy import LookaheadOptions
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
-from policies.planning.lookahead import LookaheadOptions
 from policies.planning.plain import CpuOptions, StaticOptions
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings

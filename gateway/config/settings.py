@@ -73,7 +73,7 @@ def _policy(policy: PolicyConfig, config: Config) -> PolicyOptions | None:
     """Return a policy's options with their defaults; the policy's modules are imported only if it is chosen."""
     if isinstance(policy, ReactivePolicyConfig):
         return None
-    from policies.planning.lookahead import LookaheadOptions
+    from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions

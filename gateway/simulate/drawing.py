@@ -180,7 +180,7 @@ def _with_bad_rows(faults: Faults, seed: int) -> Faults:
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
     """Return settings with a policy in every second world; drawn separately, so that nothing else changes."""
-    from policies.planning.lookahead import LookaheadOptions
+    from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions

@@ -8,7 +8,7 @@ import pytest
 from gateway.config import Config, ConfigError, load
 from gateway.config.settings import scheduler_settings
 from policies.choose import make_policy
-from policies.planning.lookahead import LookaheadOptions
+from policies.lookahead.policy import LookaheadOptions
 from policies.planning.plain import CpuOptions, StaticOptions
 from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.planning.arriving import ArrivalRate
-from policies.planning.lookahead import Fluid, LookaheadOptions, needed, ordered
+from policies.lookahead.arriving import ArrivalRate
+from policies.lookahead.fluid import Fluid, needed, ordered
+from policies.lookahead.policy import LookaheadOptions
 from tests.policies.policy_play import BOOT_S, HOME_PER_S, Play, Played, bursts, noisy
 
 TARGET_S = 2.0
