@@ -20,11 +20,11 @@ from planning.document import table
 from engines.traffic.overtaking import SELECTIONS
 from engines.traffic.vehicles import SCHEMA_DDL
 from gateway.views.runrecord import GatewayRecord, read_record
-from patterns.degree import BEGUN_S, BOOT_S, LIMIT_EVENTS, MOST_VMS, PROBABILITY, Replayed, replayed, steady
+from patterns.degree import BEGUN_S, BOOT_S, LIMIT_EVENTS, PROBABILITY, Replayed, replayed, steady
 from tests.e2e.harness import Gateway, end_hosts
 from tests.workloads.overtaking_oracle import overtakings
 
-LASTS_S = 600.0
+LASTS_S = 420.0
 QUEUEING: Mapping[str, Any] = {
     "type": "queueing",
     "window": "40s",
@@ -37,6 +37,8 @@ POLICIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("queueing, windows of 40 s", QUEUEING),
 )
 _HOURLY_USD = 0.36
+_MOST_VMS = 4
+"""Each is a Spark with memory of its own, started in advance."""
 
 
 class Found(NamedTuple):
@@ -130,7 +132,7 @@ def _query(folder: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cloud() -> dict[str, Any]:
     return {
-        "max_vms": MOST_VMS,
+        "max_vms": _MOST_VMS,
         "boot": f"{BOOT_S:g}s",
         "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": _HOURLY_USD, "usd_per_gb_sent": 0.09},
     }

@@ -94,12 +94,13 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from gateway.core.decide.scheduler import SchedulerSettings
     from policies import advice, signals, slot, steering
     from policies.gaussian import forecaster, kernels, likelihood
+    from policies.lookahead import policy as lookahead
     from policies.money import billing, ledger
     from policies.planning import plain, planner, queueing
     from policies.switching import query, switching
     from policies.vms import freezing
 
-    ours = (advice, billing, freezing, ledger, plain, planner, query, signals, slot, steering, switching)
+    ours = (advice, billing, freezing, ledger, lookahead, plain, planner, query, signals, slot, steering, switching)
     learned = (forecaster, kernels, likelihood, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
