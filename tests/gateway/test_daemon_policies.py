@@ -108,7 +108,7 @@ async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(
     assert action["why"].startswith(says)
     told = why(tmp_path / "config.yaml", "words", "--at", started[0]["at"])
     assert f"Done: StartVm vm-1, because {says}" in told
-    assert f"Policy {policy.split()[1].rstrip(',')}" in told
+    assert f"Policy {policy.split()[1].rstrip(',}')}" in told
 
 
 async def test_a_planners_models_are_trained_in_another_process_while_slots_go_on(
