@@ -20,6 +20,9 @@ _Z = 1.645
 _MEMORY = 0.9995
 """The weight of a slot one slot later. Small batches say little about an engine's capacity: while the load is low, the
 large ones of the last bursts count."""
+_NEWS = 0.05
+"""A rate that has changed by this part is news."""
+_RETOLD_SLOTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class LookaheadPolicy(VmPolicy):
         self._target_s = latency_s
         self._times = EngineTimes(latency_s, _MEMORY)
         self._arrivals = ArrivalRate(site.slot_s)
+        self._told = Advice(why="lookahead: no event was processed so far, so equation 1 decides")
+        self._told_rate, self._told_slots = 0.0, 0
         self._within_s = site.boot_s + site.terms.period_s
 
     def advise(self, seen: Seen) -> Advice:
@@ -51,11 +56,20 @@ class LookaheadPolicy(VmPolicy):
         arriving = self._arrivals.observe(seen.slot.input_rate)
         event_s = self._times.vm_event_s
         if event_s is None:
-            return Advice(why="lookahead: no event was processed so far, so equation 1 decides")
+            return self._told
         slot = seen.slot
         waiting = slot.backlog_events + sum(slot.open_events.values())
         fluid = Fluid(arriving.rate, waiting, self._times.home_engines / event_s, 1.0 / event_s)
-        return self._advice(seen, fluid, fluid._replace(rate=arriving.rate + _Z * arriving.error), arriving)
+        advice = self._advice(seen, fluid, fluid._replace(rate=arriving.rate + _Z * arriving.error), arriving)
+        if not self._is_old_news(advice, arriving.rate):
+            self._told, self._told_rate, self._told_slots = advice, arriving.rate, 0
+        self._told_slots += 1
+        return self._told
+
+    def _is_old_news(self, advice: Advice, rate: float) -> bool:
+        """Whether the last answer says nearly the same: each new one is logged."""
+        same = (advice.wanted, advice.kept) == (self._told.wanted, self._told.kept)
+        return same and abs(rate - self._told_rate) <= _NEWS * self._told_rate and self._told_slots < _RETOLD_SLOTS
 
     def _advice(self, seen: Seen, fluid: Fluid, worst: Fluid, arriving: Arriving) -> Advice:
         site, there = self._site, len(seen.vms)

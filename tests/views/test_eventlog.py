@@ -366,4 +366,4 @@ def test_policies_that_are_asked_the_same_again_answer_the_same(worlds: dict[int
             held += all(answer.advice is None for answer in logged)
             learned += any(question.training is not None for question in ask.questions)
     assert 100 < asked < 4 * held  # advice is told again only when it is new
-    assert learned > 3
+    assert learned > 2
