@@ -88,7 +88,7 @@ class Site:
         memory_bytes: what the query may hold.
 
     Attributes:
-        kept_off: why it could not go to a VM, or go on there.
+        kept_off: by the name of a lane, why it could not go there, or go on there.
         overdue: why it is to be opened again.
         reopened: how often it was opened again because the machine is busy.
     """
@@ -100,7 +100,7 @@ class Site:
         self._folder, self._runs, self._home = folder, runs, home
         self._written = 0
         self._events = 0
-        self.kept_off: list[str] = []
+        self.kept_off: dict[str, str] = {}
         self.overdue: list[str] = []
         self.reopened = 0
         clock = SystemClock()
@@ -113,10 +113,13 @@ class Site:
             profiler=Profiler(1.0, {case.name: "mean"}),
             clock=clock,
             upstream=_no_upstream,
-            on_failed=lambda _query, _lane, reason: self.kept_off.append(reason),
+            on_failed=self._failed,
             on_overdue=lambda _query, reason: self.overdue.append(reason),
             pace=AT_ONCE,
         )
+
+    def _failed(self, _query: str, lane: str, reason: str) -> None:
+        self.kept_off.setdefault(lane, reason)
 
     def _config(self, case: StreamCase) -> QueryConfig:
         (self._folder / "shops.csv").write_text(SHOPS)

@@ -67,9 +67,11 @@ class Traveller(ABC):
         """
         if self._vm is None:
             return False
-        if self._vm.alive and self._site.kept_off and not is_busy(self._site.kept_off[0]):
-            raise StuckError(f"it is kept off the VM: {self._site.kept_off[0]}")
-        return bool(self._site.kept_off) or not self._vm.alive
+        # Others lose VMs, too: what happened at an earlier one is no reason to keep off this one.
+        kept_off = self._site.kept_off.get(self._vm.name) or self._site.kept_off.get(HOME)
+        if self._vm.alive and kept_off is not None and not is_busy(kept_off):
+            raise StuckError(f"it is kept off the VM: {kept_off}")
+        return kept_off is not None or not self._vm.alive
 
     async def _forget_vm(self) -> None:
         assert self._vm is not None
