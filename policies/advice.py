@@ -38,6 +38,11 @@ class Site:
     boot_s: float
     slot_s: float
 
+    def prices(self, chosen: int) -> tuple[Option, ...]:
+        """Return the price of one VM fewer, as many, and one more in a billing period."""
+        counts = sorted({max(0, chosen - 1), chosen, min(chosen + 1, self.max_vms)})
+        return tuple(Option(vms, vms * self.terms.time_usd(self.terms.period_s)) for vms in counts)
+
 
 @dataclass(frozen=True, slots=True)
 class StandingVm:

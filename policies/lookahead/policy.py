@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.advice import Advice, Expected, Load, Option, Seen, Site, VmPolicy
-from policies.lookahead.arriving import ArrivalRate, Arriving
+from policies.advice import Advice, Expected, Load, Seen, Site, VmPolicy
+from policies.lookahead.arriving import ArrivalRate
 from policies.lookahead.fluid import Fluid, needed, ordered
 from policies.planning.enginetimes import EngineTimes
 
@@ -60,7 +60,7 @@ class LookaheadPolicy(VmPolicy):
         slot = seen.slot
         waiting = slot.backlog_events + sum(slot.open_events.values())
         fluid = Fluid(arriving.rate, waiting, self._times.home_engines / event_s, 1.0 / event_s)
-        advice = self._advice(seen, fluid, fluid._replace(rate=arriving.rate + _Z * arriving.error), arriving)
+        advice = self._advice(seen, fluid, fluid._replace(rate=arriving.rate + _Z * arriving.error))
         if not self._is_old_news(advice, arriving.rate):
             self._told, self._told_rate, self._told_slots = advice, arriving.rate, 0
         self._told_slots += 1
@@ -71,35 +71,32 @@ class LookaheadPolicy(VmPolicy):
         same = (advice.wanted, advice.kept) == (self._told.wanted, self._told.kept)
         return same and abs(rate - self._told_rate) <= _NEWS * self._told_rate and self._told_slots < _RETOLD_SLOTS
 
-    def _advice(self, seen: Seen, fluid: Fluid, worst: Fluid, arriving: Arriving) -> Advice:
+    def _advice(self, seen: Seen, fluid: Fluid, worst: Fluid) -> Advice:
         site, there = self._site, len(seen.vms)
         ready_in_s = tuple(vm.ready_in_s for vm in seen.vms)
         more = ordered(fluid, ready_in_s, site.boot_s, self._target_s, max(0, site.max_vms - there))
         vms = there + more if more else needed(worst, there, self._within_s, self._target_s)
-        without_s = fluid.latency_s(site.boot_s, ready_in_s)
-        seconds = "a VM that is launched now serves in"
-        why = (
-            f"lookahead: {vms} VMs: {arriving.rate:,.0f} events/s come (± {_Z * arriving.error:,.0f}), home completes "
-            f"{fluid.home_rate:,.0f}/s and a VM {fluid.vm_rate:,.0f}/s; {seconds} {site.boot_s:g} s, and without it an "
-            f"event will wait {without_s:.1f} s then"
-        )
-        if not more and there:
-            kept = f", with {vms} of the {there} VMs the target is kept for {self._within_s:g} s at {worst.rate:,.0f}/s"
-            why += kept if vms < there else f", and {there} VMs are needed at up to {worst.rate:,.0f}/s"
         load = fluid.rate / fluid.vm_rate
         return Advice(
             wanted=vms,
             kept=vms,
-            why=why,
-            expected=Expected(
-                site.boot_s, fluid.rate, max(0.0, fluid.rate - _Z * arriving.error), fluid.rate + _Z * arriving.error
-            ),
-            options=self._prices(vms),
+            why=self._why(seen, fluid, worst, vms),
+            expected=Expected(site.boot_s, fluid.rate, max(0.0, 2 * fluid.rate - worst.rate), worst.rate),
+            options=site.prices(vms),
             load=Load(load, load, fluid.home_rate / fluid.vm_rate),
         )
 
-    def _prices(self, chosen: int) -> tuple[Option, ...]:
-        """Return the price of one VM fewer, as many, and one more in a billing period."""
-        terms = self._site.terms
-        counts = sorted({max(0, chosen - 1), chosen, min(chosen + 1, self._site.max_vms)})
-        return tuple(Option(vms, vms * terms.time_usd(terms.period_s)) for vms in counts)
+    def _why(self, seen: Seen, fluid: Fluid, worst: Fluid, vms: int) -> str:
+        """Return the arithmetic in words."""
+        boot_s, there = self._site.boot_s, len(seen.vms)
+        without_s = fluid.latency_s(boot_s, tuple(vm.ready_in_s for vm in seen.vms))
+        why = (
+            f"lookahead: {vms} VMs: {fluid.rate:,.0f} events/s come (± {worst.rate - fluid.rate:,.0f}), home completes "
+            f"{fluid.home_rate:,.0f}/s and a VM {fluid.vm_rate:,.0f}/s; a VM that is launched now serves in {boot_s:g} "
+            f"s, and without it an event will wait {without_s:.1f} s then"
+        )
+        if vms < there:
+            why += f", with {vms} of the {there} VMs the target is kept for {self._within_s:g} s at {worst.rate:,.0f}/s"
+        elif 0 < vms == there:
+            why += f", and {there} VMs are needed at up to {worst.rate:,.0f}/s"
+        return why

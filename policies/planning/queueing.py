@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Option, Seen, Site
+from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Seen, Site
 from policies.arrays import Array
 from policies.gaussian.forecaster import Trained
 from policies.planning.learned import Learned, LearningOptions
@@ -138,7 +138,7 @@ class QueueingPolicy(WindowedPolicy):
             kept=kept,
             why=f"queueing: {wanted} VMs{later}: {why}; forecast {how}",
             expected=expected,
-            options=self._prices(wanted),
+            options=self.site.prices(wanted),
             load=Load(self._loads[-1], max(self._loads), self.times.home_engines),
         )
 
@@ -189,12 +189,6 @@ class QueueingPolicy(WindowedPolicy):
         """Return the forecast with an interval as wide as its past errors."""
         wide = self._band.observe(window.input_rate, rate)
         return Expected((self._ahead - 0.5) * self.window_s, rate, max(0.0, rate - wide), rate + wide)
-
-    def _prices(self, chosen: int) -> tuple[Option, ...]:
-        """Return the price of one VM fewer, as many, and one more in a billing period."""
-        terms = self.site.terms
-        counts = sorted({max(0, chosen - 1), chosen, min(chosen + 1, self.site.max_vms)})
-        return tuple(Option(vms, vms * terms.time_usd(terms.period_s)) for vms in counts)
 
 
 def _exponential(mean_s: float) -> Array:

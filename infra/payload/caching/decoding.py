@@ -12,7 +12,7 @@ from infra.payload.caching.encoding import LENGTH, PLACES
 from infra.payload.caching.placement import Int64Array, Marks, Placement, unpacked
 from infra.payload.decoder import DEFAULT_MAX_BYTES, Decoder
 from infra.payload.errors import PayloadError
-from infra.payload.marks import MARK
+from infra.payload.marks import marks_column
 
 _EVENTS_MOST: Final = 50_000_000
 
@@ -95,7 +95,4 @@ def _column(marks: Marks, rows: int) -> pa.Array:
     """
     if np.any(marks.row < 0) or np.any(marks.row >= rows) or np.any(np.diff(marks.row) <= 0):
         raise PayloadError(f"a selection begins outside its run of {rows} events")
-    number, events = np.zeros((2, rows), dtype=np.int64)
-    is_empty = np.ones(rows, dtype=np.bool_)
-    number[marks.row], events[marks.row], is_empty[marks.row] = marks.number, marks.events, False
-    return pa.StructArray.from_arrays([pa.array(number), pa.array(events)], fields=list(MARK), mask=pa.array(is_empty))
+    return marks_column(rows, *marks)

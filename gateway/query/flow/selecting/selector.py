@@ -13,7 +13,7 @@ from gateway.query.flow.runlog import LoggedRuns, SelectionMark
 from gateway.query.flow.selecting.keynumbers import KeyNumbers
 from gateway.query.flow.selecting.reporting import Reported
 from infra.messages import SelectionRule
-from infra.payload.marks import MARK, with_marks
+from infra.payload.marks import marks_column, with_marks
 from infra.payload.predicates import keep_mask
 from infra.queryplan import SelectionConditions
 from policies.arrays import BoolArray
@@ -155,7 +155,7 @@ class Selector:
         seqs = first + np.flatnonzero(wanted)
         rows = self._between(first, end).filter(pa.array(wanted))
         begins = np.searchsorted(seqs, closed.first)
-        marks = _marks(len(seqs), begins, closed)
+        marks = marks_column(len(seqs), begins, closed.selection, closed.end - closed.first)
         batch = pa.RecordBatch.from_arrays([*rows.columns, marks], schema=schema)
         return Selected(batch, seqs, self._reported.fresh(seqs), *rest)
 
@@ -226,11 +226,3 @@ def _opening(rule: SelectionRule, conditions: SelectionConditions) -> OpeningRul
 
 def _nothing(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _marks(rows: int, begins: Int64Array, closed: ClosedSelections) -> pa.Array:
-    """Return the column of marks: at the first row of each selection its number and its length."""
-    number, length = np.zeros((2, rows), dtype=np.int64)
-    is_empty = np.ones(rows, dtype=np.bool_)
-    number[begins], length[begins], is_empty[begins] = closed.selection, closed.end - closed.first, False
-    return pa.StructArray.from_arrays([pa.array(number), pa.array(length)], fields=list(MARK), mask=pa.array(is_empty))
