@@ -28,10 +28,11 @@ SECTIONS = {
     "buffer limits": ("buffers", "traffic"),
     "approximations": ("buffers", "approximations"),
     "sudden": ("sudden", "report"),
+    "announced": ("announced", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 
-OF_TRACES = ("forecasts", "fit times", "engines over time", "foresight")
+OF_TRACES = ("forecasts", "fit times", "engines over time", "foresight", "announced")
 """Sections that are about traces."""
 
 

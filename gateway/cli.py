@@ -173,6 +173,10 @@ def simulate(
     load_for: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace.")
     ] = "10m",
+    begins: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When it begins, as in 2026-12-24T18:00:00+01:00, for announced load."),
+    ] = None,
     model: Annotated[
         Literal["runs", "fluid"],
         typer.Option(
@@ -198,7 +202,7 @@ def simulate(
 
     policies = [name.strip() for name in policy.split(",") if name.strip()]
     asked = command.Asked(
-        model=model, served=served, parameters=parameters, trace=trace, load_for=load_for,
+        model=model, served=served, parameters=parameters, trace=trace, load_for=load_for, begins=begins,
         stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
     )  # fmt: skip
     try:

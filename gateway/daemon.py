@@ -147,8 +147,8 @@ class Daemon:
                 self._composer.begin(self._clock.now())
                 _LOG.info("ready: the live page and the API are at %s/", url)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
-                if self._config.gateway.watch and (file := self._config.file) is not None:
-                    self._reloads.watch(file)
+                if self._config.gateway.watch:
+                    self._reloads.watch(*self._config.files)
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._supervision.drained))
                 self.phase = "stopping"
                 await self._reloads.end()

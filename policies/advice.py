@@ -16,6 +16,7 @@ from policies.money.billing import BillingTerms
 from policies.slot import QuerySlot
 
 if TYPE_CHECKING:
+    from policies.announcement import Announcement
     from policies.gaussian.forecaster import Trained, TrainingSet
 
 ENGINES_HOME = 1
@@ -174,6 +175,9 @@ class VmPolicy(ABC):
     @abstractmethod
     def advise(self, seen: Seen) -> Advice:
         """Take the measurements of a slot and return what is wanted now; called once a slot."""
+
+    def announce(self, announced: tuple[Announcement, ...]) -> None:  # noqa: B027 -- most have none
+        """Take other announcements of load; what was learned stays."""
 
     def fit_order(self) -> FitOrder | None:
         """Return what should be trained now, if anything; not called again before ``fitted``."""

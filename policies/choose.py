@@ -5,12 +5,13 @@ The planning policies need scipy, which takes long to import, so it is imported 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from policies.advice import Advice, PolicyAnswer, Question, Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
+    from policies.announcement import Announcement
     from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
@@ -22,37 +23,65 @@ if TYPE_CHECKING:
     """The user's settings of a policy; None means the reactive one, which has no settings."""
 
 
-def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> VmPolicy:
+class Choice(NamedTuple):
+    """What determines a query's policy beside ``Site``.
+
+    Attributes:
+        options: the user's settings of the policy.
+        latency_s: the latency that the query promises.
+        is_announced: whether load is announced. When it comes may change, and the policy goes on.
+    """
+
+    options: PolicyOptions | None
+    latency_s: float
+    is_announced: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether the policy gets questions: plain equation 1 gets none."""
+        return self.options is not None or self.is_announced
+
+
+def choice(settings: QuerySettings) -> Choice:
+    """Return what determines a query's policy."""
+    return Choice(settings.policy, settings.latency_qos_s, bool(settings.announced))
+
+
+def make_policy(chosen: Choice, site: Site, announced: tuple[Announcement, ...] = ()) -> VmPolicy:
     """Return a query's policy.
 
     Args:
-        options: the user's choice.
+        chosen: what determines it.
         site: the settings that all queries share.
-        latency_s: the latency that the query promises.
+        announced: its load that is known in advance.
     """
-    if options is None:
+    policy = _policy(chosen, site)
+    if not chosen.is_announced:
+        return policy
+    from policies.announced.policy import AnnouncedPolicy
+
+    return AnnouncedPolicy(policy, announced, site, chosen.latency_s)
+
+
+def _policy(chosen: Choice, site: Site) -> VmPolicy:
+    if chosen.options is None:
         return Reactive()
     from policies.lookahead.policy import LookaheadOptions, LookaheadPolicy
     from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
     from policies.planning.planner import Planner, PlannerOptions
     from policies.planning.queueing import QueueingPolicy
 
-    match options:
+    match chosen.options:
         case PlannerOptions():
-            return Planner(options, site, latency_s)
+            return Planner(chosen.options, site, chosen.latency_s)
         case CpuOptions():
-            return CpuPolicy(options, site, latency_s)
+            return CpuPolicy(chosen.options, site, chosen.latency_s)
         case StaticOptions():
-            return StaticPolicy(options)
+            return StaticPolicy(chosen.options)
         case LookaheadOptions():
-            return LookaheadPolicy(site, latency_s)
+            return LookaheadPolicy(site, chosen.latency_s)
         case _:
-            return QueueingPolicy(options, site, latency_s)
-
-
-def choice(settings: QuerySettings) -> tuple[PolicyOptions | None, float]:
-    """Return what determines a query's policy beside ``Site``: its options, and the latency that the query promises."""
-    return settings.policy, settings.latency_qos_s
+            return QueueingPolicy(chosen.options, site, chosen.latency_s)
 
 
 class Policies:
@@ -61,26 +90,29 @@ class Policies:
     A policy may take long to answer, so it may run on another thread, one call at a time.
 
     Args:
-        queries: all queries of the gateway; those without a policy get no questions.
+        queries: all queries of the gateway; those with equation 1 alone get no questions.
         site: the settings that all queries share.
     """
 
-    def __init__(self, queries: Iterable[QuerySettings], site: Site) -> None:
+    def __init__(self, queries: Sequence[QuerySettings], site: Site) -> None:
         self._site = site
-        self._chosen: dict[str, tuple[PolicyOptions | None, float]] = {}
+        self._chosen: dict[str, Choice] = {}
         self._policies: dict[str, VmPolicy] = {}
         self._last: dict[str, Advice] = {}
         self._turn = 0
         self.change(queries, site)
 
-    def change(self, queries: Iterable[QuerySettings], site: Site) -> None:
+    def change(self, queries: Sequence[QuerySettings], site: Site) -> None:
         """Take other settings: a changed policy begins anew, the others go on with what they have learned."""
-        chosen = {query.name: choice(query) for query in queries if query.policy is not None}
+        announced = {query.name: query.announced for query in queries}
+        chosen = {query.name: choice(query) for query in queries if choice(query).is_asked}
         kept = {name for name, each in chosen.items() if site == self._site and self._chosen.get(name) == each}
         self._policies = {
-            name: self._policies[name] if name in kept else make_policy(options, site, latency_s)
-            for name, (options, latency_s) in chosen.items()
+            name: self._policies[name] if name in kept else make_policy(each, site, announced[name])
+            for name, each in chosen.items()
         }
+        for name in kept:
+            self._policies[name].announce(announced[name])
         self._last = {name: advice for name, advice in self._last.items() if name in kept}
         self._site, self._chosen = site, chosen
 

@@ -52,11 +52,8 @@ class Demand:
     def _choose(self) -> None:
         """Note the policy of each query. They are asked elsewhere; these instances only tell their kind."""
         self._chosen = {name: choice(query.settings) for name, query in self._queries.items()}
-        self._kinds = {
-            name: type(make_policy(options, self._site, latency_s))
-            for name, (options, latency_s) in self._chosen.items()
-        }
-        self._planning = [name for name, (options, _) in self._chosen.items() if options is not None]
+        self._kinds = {name: make_policy(chosen, self._site) for name, chosen in self._chosen.items()}
+        self._planning = [name for name, chosen in self._chosen.items() if chosen.is_asked]
 
     def change(self, site: Site) -> None:
         """Take other settings: queries that are new, changed or gone, and ``site``.

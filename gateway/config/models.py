@@ -26,7 +26,7 @@ from gateway.config.connectors.sources import (
     StepConfig,
 )
 from gateway.config.connectors.streams import EventTimeConfig, SeveralSources, key_of
-from gateway.config.policy import PolicyConfig, SwitchingConfig, ThresholdsConfig, policy_findings
+from gateway.config.policy import NOTHING_TO_DECIDE, PolicyConfig, SwitchingConfig, ThresholdsConfig, policy_findings
 from gateway.config.queries import QueryConfig
 from gateway.config.sections.handling import OrderConfig, QosConfig, RunsConfig
 from gateway.config.sections.payload import Codec, PayloadConfig
@@ -116,6 +116,12 @@ class Config(Checked):
         return self._file
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Return the config's file and the calendars that it names."""
+        calendars = {each.calendar for query in self.queries.values() for each in query.announced}
+        return tuple(path for path in (self.file, *sorted(filter(None, calendars))) if path is not None)
+
+    @property
     def upstream_first(self) -> list[str]:
         """Return the queries' names, each after the query whose results it reads."""
         return list(TopologicalSorter(self._upstreams()).static_order())
@@ -157,6 +163,11 @@ class Config(Checked):
                 first_block_s=self.cloud.terms.first_block_s,
                 max_vms=self.cloud.max_vms,
             )
+        ] + [
+            Finding(key=("queries", name, "announced"), what=NOTHING_TO_DECIDE)
+            for name, query in self.queries.items()
+            if query.mistaken.isdisjoint(("announced", "switching"))
+            if query.announced and query.switching.mode == "off"
         ]
 
     def _journal_findings(self) -> list[Finding]:

@@ -14,6 +14,9 @@ from gateway.config.words.units import share_fraction
 _WINDOWS_MOST: Final = 120
 _DAY_S: Final = 86_400.0
 _PARTS_MOST: Final = 64
+NOTHING_TO_DECIDE: Final = (
+    "has nothing to decide, as switching: {mode: off} keeps all events home; remove one of the two"
+)
 
 Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4, examples=[["24h", "168h"]])]
 History = Annotated[int, Field(ge=50, le=2000, examples=[1000])]
@@ -226,8 +229,7 @@ def policy_findings(
     if isinstance(policy, ReactivePolicyConfig):
         return []
     if mode == "off":
-        what = "has nothing to decide, as switching: {mode: off} keeps all events home; remove one of the two"
-        return [Finding(key=("type",), what=what)]
+        return [Finding(key=("type",), what=NOTHING_TO_DECIDE)]
     if isinstance(policy, LookaheadPolicyConfig):
         return []
     if isinstance(policy, StaticPolicyConfig):

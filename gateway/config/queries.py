@@ -23,6 +23,7 @@ from gateway.config.connectors.streams import (
 )
 from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
+from gateway.config.sections.announced import AnnouncedConfig
 from gateway.config.sections.extras import EXTRAS, why_missing
 from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
 from gateway.config.sections.patterns import PatternConfig
@@ -49,6 +50,12 @@ def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
     return tables
 
 
+def _named_apart(announced: tuple[AnnouncedConfig, ...]) -> tuple[AnnouncedConfig, ...]:
+    if len({each.name for each in announced}) < len(announced):
+        raise ValueError("two announcements have the same name; rename one")
+    return announced
+
+
 class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
@@ -73,6 +80,7 @@ class QueryConfig(Checked):
         payload: what of an event crosses the WAN.
         order: the order in which results are released; ``off`` releases each result when it is there.
         policy: what decides when VMs are launched and kept (docs/policies.md).
+        announced: load that is known in advance (docs/announced-load.md).
         runs: how events are put together.
         drift: what happens to an event whose fields differ from ``schema``: ``lenient`` fills missing fields with null
             and ignores unknown ones, ``strict`` makes a dead letter of it (docs/schema-drift.md).
@@ -119,6 +127,7 @@ class QueryConfig(Checked):
         OrderConfig | None, BeforeValidator(_off_is_none, json_schema_input_type=OrderConfig | Literal["off"])
     ] = OrderConfig()
     policy: PolicyConfig = ReactivePolicyConfig(type="reactive")
+    announced: Annotated[tuple[AnnouncedConfig, ...], Field(max_length=100), AfterValidator(_named_apart)] = ()
     runs: RunsConfig = RunsConfig()
     drift: Literal["lenient", "strict"] = "lenient"
     dead_letters: DeadLettersConfig = DeadLettersConfig()

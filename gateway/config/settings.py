@@ -45,6 +45,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
                 mode=query.switching.mode,
                 share=None if query.switching.share == "auto" else float(query.switching.share),
                 policy=_policy(query.policy, config),
+                announced=tuple(each.announcement for each in query.announced),
                 pause_most_s=query.switching.pause_most_s,
                 stay_s=config.cloud.terms.first_block_s,
                 dry_run=query.switching.dry_run,

@@ -16,6 +16,7 @@ _THRESHOLDS: Final = ("share", "start_vm_above", "send_above", "keep_vm_above", 
 IN_PLACE: Final[tuple[Key, ...]] = (
     ("qos",),
     ("policy",),
+    ("announced",),
     ("on_failure",),
     *(("switching", name) for name in _THRESHOLDS),
 )

@@ -44,9 +44,10 @@ class ReloadTriggers:
         """Reload once."""
         self._begin(self._reload())
 
-    def watch(self, file: Path) -> None:
-        """Reload each time a file changes."""
-        self._begin(watch(file, self._clock, self._reload))
+    def watch(self, *files: Path) -> None:
+        """Reload each time one of these files changes."""
+        for file in files:
+            self._begin(watch(file, self._clock, self._reload))
 
     async def end(self) -> None:
         """Reload no more."""

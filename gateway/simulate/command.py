@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -36,6 +37,7 @@ class Asked:
     parameters: Path | None
     trace: Path | None
     load_for: str
+    begins: str | None
     stays_home: Sequence[str]
     seed: int
     policies: Sequence[str]
@@ -85,10 +87,21 @@ def _world_of(config: Config, asked: Asked) -> WorldOptions:
         served_per_s=None if asked.served is None else rate_per_s(asked.served),
         calibration=measured,
         for_s=duration_s(asked.load_for),
+        begins_wall_s=0.0 if asked.begins is None else _wall_s(asked.begins),
         seed=asked.seed,
         trace=recorded,
         stays_home=asked.stays_home,
     )
+
+
+def _wall_s(text: str) -> float:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInputError(f"--begins: {text!r} is no time; write it as 2026-12-24T18:00:00+01:00") from error
+    if at.tzinfo is None:
+        raise BadInputError(f"--begins: {text} has no time zone; add one, as in {text}+01:00")
+    return at.timestamp()
 
 
 def _runs(config: Config, world: WorldOptions, asked: Asked) -> _Told:

@@ -104,6 +104,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
         slots=slots,
         rest_slots=max(86_400, 10 * slots),
         faults=world.faults,
+        begins_wall_s=world.begins_wall_s,
     )
 
 

@@ -11,6 +11,7 @@ from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.simulate.options import Faults, KeyLoad, Machines, QueryOptions, WorldOptions
 from infra.link.credit import CREDIT_BYTES
+from policies.announcement import Announcement, Occurrence
 from policies.failures.overdue import Patience
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
@@ -22,6 +23,7 @@ MOVING_WORLDS, MOVING_REST = 10, 5
 DIVIDED_REST = 8
 """The same for a query that is divided by its keys, whose parts move."""
 _BAD_ROWS_WORLDS = 0.125
+_ANNOUNCED_WORLDS = 0.25
 
 
 def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptions:
@@ -38,6 +40,7 @@ def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptio
     max_vms = draw.choice([0, 1, 2, 2, 3])
     queries = tuple(_drawn_query(draw, f"q{at + 1}", machines) for at in range(draw.choice([1, 1, 2, 3])))
     queries = tuple(replace(query, settings=_with_policy(query.settings, seed, max_vms)) for query in queries)
+    queries = tuple(replace(query, settings=_with_announcements(query.settings, seed)) for query in queries)
     period_s = draw.choice([20.0, 30.0, 60.0])
     queries = tuple(_tightened(query, seed) for query in queries)
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
@@ -195,6 +198,17 @@ def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySetti
         LookaheadOptions(),
     )
     return replace(settings, policy=draw.choice([None, None, None, *policies, policies[0]]))
+
+
+def _with_announcements(settings: QuerySettings, seed: int) -> QuerySettings:
+    """Return settings with announced load in every fourth world, true or not; drawn separately."""
+    draw = random.Random(f"announced {seed} {settings.name}")  # noqa: S311  # no secret
+    if draw.random() >= _ANNOUNCED_WORLDS:
+        return settings
+    begins_s = [draw.uniform(0, 120) for _ in range(draw.randint(1, 4))]
+    times = tuple(Occurrence(each, each + draw.choice([5.0, 20.0, 60.0])) for each in begins_s)
+    rate, factor = draw.choice([(None, 2.0), (None, 20.0), (1e3, 1.0), (1e5, 1.0)])
+    return replace(settings, announced=(Announcement(name="drawn", occurrences=times, rate=rate, factor=factor),))
 
 
 def _drawn_faults(draw: random.Random) -> Faults:

@@ -226,6 +226,7 @@ class WorldOptions:
         patience: how long to wait for answers.
         load_s: how long events arrive; then the gateway drains and terminates every VM.
         rest_s: it must be at rest this long after that.
+        begins_wall_s: when it begins, in seconds since 1970.
     """
 
     seed: int
@@ -236,3 +237,4 @@ class WorldOptions:
     patience: Patience = field(default_factory=Patience)
     load_s: float = 120.0
     rest_s: float = 7200.0
+    begins_wall_s: float = 0.0

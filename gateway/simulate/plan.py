@@ -81,6 +81,7 @@ def plan(
     trace: Mapping[str, Recorded] | None = None,
     stays_home: Collection[str] = (),
     calibration: Calibration | None = None,
+    begins_wall_s: float = 0.0,
 ) -> WorldOptions:
     """Return the world of a config.
 
@@ -93,6 +94,7 @@ def plan(
         stays_home: queries that may not be split; the daemon gets this from Spark's plans, which are not available
             here.
         calibration: measurements of queries, of VMs and of boot times.
+        begins_wall_s: when it begins, in seconds since 1970.
 
     Raises:
         TraceError: the trace, the calibration or ``stays_home`` names an unknown query, or a query has neither a trace
@@ -131,6 +133,7 @@ def plan(
         machines=machines,
         load_s=load_s,
         rest_s=max(86_400.0, 100 * load_s),
+        begins_wall_s=begins_wall_s,
     )
 
 

@@ -14,6 +14,7 @@ from policies.switching.sharing import AutoShare, FixedShare, ShareController
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
 if TYPE_CHECKING:
+    from policies.announcement import Announcement
     from policies.choose import PolicyOptions
 
 Mode = Literal["auto", "data", "keys", "query", "off"]
@@ -45,6 +46,7 @@ class QuerySettings:
         share: fixed R in [0, 1]; None: found by feedback.
         switchable: whether a split can change no answer; ``QueryOpened`` corrects it once the plan is read.
         policy: decides when VMs start and are kept; None: equation 1 alone.
+        announced: load that is known in advance, for which VMs are launched ahead of time.
         pause_most_s: how long events may be held while the query moves with its state.
         stay_s: how long it would stay away at least: the first block that a VM is billed for.
         dry_run: whether it is only told what would be done: its events stay home, and it launches no VM.
@@ -57,6 +59,7 @@ class QuerySettings:
     share: float | None = None
     switchable: bool = True
     policy: PolicyOptions | None = None
+    announced: tuple[Announcement, ...] = ()
     pause_most_s: float = inf
     stay_s: float = inf
     dry_run: bool = False

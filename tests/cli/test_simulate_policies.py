@@ -179,3 +179,31 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
         read_calibration(path)
     with pytest.raises(CalibrationError, match="cannot be read"):
         read_calibration(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("model", ["runs", "fluid"])
+def test_announced_load_is_simulated_at_its_time(tmp_path: Path, model: str) -> None:
+    """The load doubles two minutes after six in the evening."""
+    rates = [220 if 120 <= at < 160 else 60 for at in range(240)]
+    trace, report = tmp_path / "trace.csv", tmp_path / "report.json"
+    trace.write_text("at_s,query,events,bytes\n" + "".join(f"{at},words,{n},{900 * n}\n" for at, n in enumerate(rates)))
+    said = "announced: [{name: sale, at: 2026-12-24T18:02:00+01:00, for: 40s, rate: 220/s}]"
+    means = []
+    for begins in ("2026-12-24T18:00:00+01:00", "2026-12-25T18:00:00+01:00"):
+        result = simulate(
+            tmp_path,
+            *("--model", model, "--trace", str(trace), "--begins", begins, "--policy", "reactive"),
+            *("--report", str(report)),
+            config=CONFIG + f"    {said}\n",
+        )
+        assert result.exit_code == 0, result.output
+        (query,) = json.loads(report.read_text())["reactive"]["queries"]
+        means.append(query["mean_s"])
+    assert means[0] < 0.7 * means[1]
+
+
+@pytest.mark.parametrize(("text", "says"), [("tomorrow", "is no time"), ("2026-12-24T18:00:00", "has no time zone")])
+def test_a_wrong_begin_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    result = simulate(tmp_path, "--for", "5s", "--begins", text)
+    assert result.exit_code == 2
+    assert says in result.output.replace("\n", " ")

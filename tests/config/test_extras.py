@@ -93,6 +93,7 @@ def test_the_modules_are_those_of_the_extras_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {"paho-mqtt": "paho", "apache-libcloud": "libcloud", "opentelemetry-sdk": "opentelemetry.sdk"}
     named["opentelemetry-exporter-otlp-proto-http"] = "opentelemetry.exporter.otlp.proto.http"
+    named["recurring-ical-events"] = "recurring_ical_events"
     assert {
         extra: sorted(named.get(name, name) for name in (Requirement(text).name for text in texts))
         for extra, texts in extras.items()

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,31 @@ async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(
     told = why(tmp_path / "config.yaml", "words", "--at", started[0]["at"])
     assert f"Done: StartVm vm-1, because {says}" in told
     assert f"Policy {policy.split()[1].rstrip(',}')}" in told
+
+
+def write_calendar(path: Path, begins: datetime) -> None:
+    event = f"BEGIN:VEVENT\nUID:1\nDTSTART:{begins:%Y%m%dT%H%M%SZ}\nDURATION:PT20M\nEND:VEVENT"
+    replacement = path.with_suffix(".new")
+    replacement.write_text(f"BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//tests//EN\n{event}\nEND:VCALENDAR\n")
+    replacement.replace(path)
+
+
+async def test_a_calendar_is_followed_and_a_vm_is_there_for_its_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Home completes 1,000 events a second and 400 come; the calendar says four times as many."""
+    matches = tmp_path / "matches.ics"
+    write_calendar(matches, datetime.now(UTC) + timedelta(days=3))
+    monkeypatch.setattr(parts, "CONFIG", parts.CONFIG.replace("gateway:\n", "gateway:\n  watch: true\n"))
+    policy = "{type: reactive}\n    announced: [{name: matches, calendar: matches.ics, factor: 4}]"
+    async with running(tmp_path, monkeypatch, policy, [400.0]) as site:
+        await until(lambda: len(ledger(tmp_path)) > 5)
+        assert json.loads(site.seeing.status())["vms"] == {}
+        write_calendar(matches, datetime.now(UTC) + timedelta(seconds=20))
+        await until(lambda: "idle" in json.loads(site.seeing.status())["vms"].values())
+    (started,) = [action for line in ledger(tmp_path) for action in line["actions"] if action["what"] == "StartVm"]
+    assert started["why"].startswith("words: announced: 1 VMs because of matches, which is announced for ")
+    assert "with 1,600 events/s" in started["why"]
 
 
 async def test_a_planners_models_are_trained_in_another_process_while_slots_go_on(

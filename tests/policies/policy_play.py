@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
 from policies.advice import PolicyAnswer
+from policies.announcement import Announcement
 from policies.choose import Policies
 from policies.money.billing import BillingTerms
 from policies.signals import (
@@ -72,11 +73,12 @@ class Play:
         max_vms: int = 2,
         fail_fits: bool = False,
         cpu: Callable[[float], float] | None = None,
+        announced: tuple[Announcement, ...] = (),
     ) -> None:
         # Runs wait before the lanes, as they do when credit is spent: little is in a lane when a VM comes.
         self.fluid = Fluid(rate, {HOME: Lane(HOME_PER_S, room_events=HOME_PER_S)})
         terms = BillingTerms(PERIOD_S, PERIOD_S, 0.36, 0.0)
-        settings = query_settings(share=None, policy=policy)
+        settings = query_settings(share=None, policy=policy, announced=announced)
         chosen = scheduler_settings(settings, max_vms=max_vms, boot_s=BOOT_S, billing=terms)
         self.scheduler = Scheduler(chosen)
         self.policies = Policies(chosen.queries, chosen.site)

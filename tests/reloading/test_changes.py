@@ -36,6 +36,11 @@ def test_comments_and_the_order_of_keys_change_nothing(tmp_path: Path) -> None:
         ("{send_above: 1500ms}", "{send_above: 1500ms}\n    policy: {type: static, vms: 1}", "policy"),
         (
             "{send_above: 1500ms}",
+            "{send_above: 1500ms}\n    announced: [{name: a, every: '0 2 * * *', for: 1h, factor: 2}]",
+            "announced",
+        ),
+        (
+            "{send_above: 1500ms}",
             "{send_above: 1500ms}\n    on_failure: {give_up_after: 3h}",
             "on_failure.give_up_after",
         ),

@@ -52,4 +52,4 @@ def test_without_an_extra_no_connector_is_installed(wheel: zipfile.ZipFile) -> N
     assert "pyspark" in always
     assert always & CONNECTORS == set()
     assert of_extras >= CONNECTORS
-    assert set(metadata.get_all("Provides-Extra", [])) == {"kafka", "mqtt", "s3", "clouds", "traces", "all"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"kafka", "mqtt", "s3", "clouds", "calendar", "traces", "all"}

@@ -12,6 +12,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "kafka": ("aiokafka", "fastavro"),
     "mqtt": ("aiomqtt", "paho"),
     "s3": ("boto3",),
+    "calendar": ("icalendar", "recurring_ical_events"),
     "clouds": ("libcloud", "boto3"),
     "traces": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }

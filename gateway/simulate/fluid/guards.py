@@ -23,6 +23,7 @@ import numpy as np
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from policies.arrays import Array, BoolArray, IntArray
+from policies.choose import choice
 from policies.vms.vm import VmState
 
 _SLOTS_BEFORE_PERIOD = 4.0
@@ -39,7 +40,7 @@ class GuardedSite:
     @property
     def plans(self) -> bool:
         """Whether something other than thresholds decides here: a policy that looks at each slot, or shedding."""
-        return self.settings.sheds or any(query.policy is not None for query in self.settings.queries)
+        return self.settings.sheds or any(choice(query).is_asked for query in self.settings.queries)
 
     @property
     def money_matters(self) -> bool:

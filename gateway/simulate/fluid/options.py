@@ -82,6 +82,7 @@ class FluidOptions:
         rest_slots: after this many more slots the gateways stop, whatever still waits.
         faults: of them launches that fail and VMs that are reclaimed.
         every_slot: call each scheduler in each slot, even if it can have no effect.
+        begins_wall_s: when it begins, in seconds since 1970.
         make_scheduler: creates the scheduler of a site.
         served: events per second of the private host and of a VM in a slot, instead of the cost of micro-batches; for
             machines whose speed was recorded.
@@ -97,6 +98,7 @@ class FluidOptions:
     rest_slots: int = 86_400
     faults: Faults = field(default_factory=Faults)
     every_slot: bool = False
+    begins_wall_s: float = 0.0
     make_scheduler: Callable[[SchedulerSettings], Scheduler] = Scheduler
     served: Callable[[int], tuple[float, float]] | None = None
 

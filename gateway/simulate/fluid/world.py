@@ -242,7 +242,8 @@ class FluidWorld:
         cpu = {}
         if self._looks_at_cpu[site]:
             cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
-        self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, cpu=cpu))
+        wall_s = self._options.begins_wall_s + at_s
+        self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, wall_s=wall_s, cpu=cpu))
         empty = not (np.count_nonzero(flow.cloud.kept[rows]) or np.count_nonzero(flow.slot.cloud_open[rows]))
         bytes_per_s = flow.slot.input_bytes_per_s
         self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)

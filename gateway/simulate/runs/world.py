@@ -200,7 +200,10 @@ class World:
             query.check_slot()
             query.check_all()
         slots, cpu = self._profiler.end_slot(now_s), self._cpu(now_s)
-        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, cpu=cpu))
+        wall_s = self._options.begins_wall_s + now_s
+        self._handle(
+            lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, wall_s=wall_s, cpu=cpu)
+        )
         for decision in self._scheduler.last_decisions:
             self.trace.note(f"{decision.query}: L {decision.latency_s:.6f} s, {decision.verdict}")
         if not self._reading and not self._stopped and all(query.idle for query in self._queries.values()):

@@ -92,7 +92,7 @@ def _valued(value: Any) -> Any:
 def _classes() -> Mapping[str, Callable[..., Any]]:
     """Return the classes that are written, by name; the planner's need scipy, which takes long to import."""
     from gateway.core.decide.scheduler import SchedulerSettings
-    from policies import advice, signals, slot, steering
+    from policies import advice, announcement, signals, slot, steering
     from policies.gaussian import forecaster, kernels, likelihood
     from policies.lookahead import policy as lookahead
     from policies.money import billing, ledger
@@ -100,8 +100,8 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from policies.switching import query, switching
     from policies.vms import freezing
 
-    ours = (advice, billing, freezing, ledger, lookahead, plain, planner, query, signals, slot, steering, switching)
-    learned = (forecaster, kernels, likelihood, queueing)
+    ours = (advice, announcement, billing, freezing, ledger, query, signals, slot, steering, switching)
+    learned = (forecaster, kernels, likelihood, lookahead, plain, planner, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
     return {_WRITTEN_AS.get(name, name): found[name] for name in found if is_dataclass(found[name])}

@@ -1,0 +1,1 @@
+"""Load that operators know of in advance: campaigns, matches, batch jobs."""
