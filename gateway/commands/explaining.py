@@ -17,7 +17,7 @@ def register(main: typer.Typer) -> None:
     """Add the command."""
     main.command(
         epilog="Examples: spillway why examples/email.yaml; spillway why examples/email.yaml email-processor --at 10m; "
-        "spillway why --replay state/events/00000001.jsonl"
+        "spillway why examples/email.yaml --summary --since 24h; spillway why --replay state/events/00000001.jsonl"
     )(why)
 
 
@@ -30,21 +30,33 @@ def why(
         str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time. Default: now.")
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions the list has.")] = 20,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Tell what VMs cost, how much of it was used, and minutes over targets.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --summary: how long ago it begins, as in 1h. Default: all.")
+    ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Replay an event log (state_dir/events) with a new scheduler and compare."),
     ] = None,
 ) -> None:
     """List the last decisions and their reasons, or explain the one about a query: now, or at an earlier time."""
-    from gateway.views.why.whyview import WhyError
+    from gateway.views.why.whyview import WhyError, spending_told
 
     try:
         if replay is not None:
             _replay(replay, alone=(config, query, at) == (None, None, None))
         if config is None:
             fail("give a config, as in: spillway why examples/email.yaml; or an event log: --replay FILE", BAD_INPUT)
+        if since is not None and not summary:
+            fail("--since is for --summary: add it, or give --at TIME", BAD_INPUT)
         found = loaded(config) if query is None else with_query(config, query)
-        if query is None:
+        if summary:
+            if (query, at) != (None, None):
+                fail("--summary is about all queries, since a time: leave out QUERY and --at", BAD_INPUT)
+            typer.echo("\n".join(spending_told(found, since)))
+        elif query is None:
             _list(found, at, last)
         else:
             _explain(found, query, at)

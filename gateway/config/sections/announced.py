@@ -8,7 +8,7 @@ from typing import Annotated, Final, Self
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, AwareDatetime, Field, PrivateAttr, model_validator
 
-from gateway.config.calendars import occurrences_of
+from gateway.config.sections.calendars import occurrences_of
 from gateway.config.sections.extras import why_missing
 from gateway.config.words.fields import AnyPath, Finding, LongerThanZero, Rate, Section, Zone, refuse
 from policies.announcement import Announcement, Occurrence

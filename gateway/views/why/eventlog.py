@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.views.why.linewriter import LineWriter
 from gateway.views.why.plainjson import dumps, loads
+from infra.statefiles import numbered_files
 from policies.signals import Command, Event
 from policies.vms.vm import ImpossibleTransitionError
 
@@ -107,6 +108,31 @@ def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[LoggedEvent]]:
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(f"{path} is not an event log of this version of Spillway ({error})") from error
     return settings, _steps(path, lines)
+
+
+def all_logged(folder: Path) -> Iterator[SchedulerSettings | LoggedEvent]:
+    """Return the settings and the events of all gateways that wrote to a folder, as far as they are still there.
+
+    Args:
+        folder: of the logs.
+
+    Raises:
+        LogError: a line is none of this version of Spillway.
+        OSError: a file cannot be read.
+    """
+    for _, path in sorted(numbered_files(folder)):
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    raw = json.loads(line)
+                    if "settings" in raw:
+                        yield loads(line)["settings"]
+                    else:
+                        yield LoggedEvent(loads(json.dumps(raw["event"])), tuple(map(_text, raw["commands"])))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise LogError(f"{path}, line {number}, cannot be read: {error}") from error
 
 
 def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[LoggedEvent]:

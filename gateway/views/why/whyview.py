@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gateway.config import Config
+from gateway.config.settings import scheduler_settings
 from gateway.views.why.decisions import decision_at, decisions_before
-from gateway.views.why.eventlog import LogError, read_log, replay
+from gateway.views.why.eventlog import LogError, all_logged, read_log, replay
+from gateway.views.why.spending import summed, told_spending
 from gateway.views.why.telling import moment, sentences
 from infra.clock import SystemClock
 
@@ -55,6 +58,27 @@ def told(queries: Iterable[str], lines: Mapping[str, Any], at: str | None) -> It
             yield from sentences(lines[name])
         else:
             yield f"{name}: nothing was decided {'so far' if at is None else 'so long ago that is still known'}"
+
+
+def spending_told(config: Config, since: str | None) -> Iterator[str]:
+    """Return what VMs cost and how long queries were over their targets, as lines; no gateway needs to run.
+
+    Args:
+        config: of the gateway.
+        since: how long ago it begins, or when, as users write it; None: with the oldest log.
+
+    Raises:
+        WhyError: the time is invalid, or a log cannot be read.
+    """
+    try:
+        since_s = float("-inf") if since is None else moment(since, SystemClock().wall())
+    except ValueError as error:
+        raise WhyError(f"--since: {error}") from error
+    try:
+        found = summed(scheduler_settings(config), all_logged(config.gateway.state_dir / "events"), since_s)
+    except (LogError, OSError) as error:
+        raise WhyError(str(error)) from error
+    return told_spending(found)
 
 
 def replayed(path: Path) -> tuple[str, bool]:
