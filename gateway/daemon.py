@@ -148,7 +148,7 @@ class Daemon:
                 _LOG.info("ready: the live page and the API are at %s/", url)
                 self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
                 if self._config.gateway.watch:
-                    self._reloads.watch(*self._config.files)
+                    self._reloads.watch()
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._supervision.drained))
                 self.phase = "stopping"
                 await self._reloads.end()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 
 from gateway.reloading.reloader import Reloader, ReloadRefusedError
 from gateway.reloading.watching import watch
@@ -44,10 +43,9 @@ class ReloadTriggers:
         """Reload once."""
         self._begin(self._reload())
 
-    def watch(self, *files: Path) -> None:
-        """Reload each time one of these files changes."""
-        for file in files:
-            self._begin(watch(file, self._clock, self._reload))
+    def watch(self) -> None:
+        """Reload each time the config's file changes, or one that it names."""
+        self._begin(watch(lambda: self._reloader.gateway.config.files, self._clock, self._reload))
 
     async def end(self) -> None:
         """Reload no more."""

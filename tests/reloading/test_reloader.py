@@ -113,11 +113,12 @@ async def passed(clock: ManualClock, looks: int) -> None:
 async def test_a_file_is_reloaded_once_it_has_changed_and_rests(tmp_path: Path) -> None:
     path, clock, seen = tmp_path / "config.yaml", ManualClock(), list[str]()
     path.write_text("one")
+    files = [path]
 
     async def changed() -> None:
         seen.append(path.read_text())
 
-    watching = asyncio.create_task(watch(path, clock, changed))
+    watching = asyncio.create_task(watch(lambda: files, clock, changed))
     await passed(clock, 2)
     assert seen == []
     for text in ("", "half", "a whole file"):
@@ -131,4 +132,14 @@ async def test_a_file_is_reloaded_once_it_has_changed_and_rests(tmp_path: Path) 
     path.unlink()
     await passed(clock, 3)
     assert seen[1:] == ["one that replaces it"]
+    path.write_text("back")
+    await until(lambda: len(seen) == 3, clock, EVERY_S)
+    # The config names another file from now on.
+    calendar = tmp_path / "matches.ics"
+    calendar.write_text("June")
+    files.append(calendar)
+    await passed(clock, 3)
+    assert len(seen) == 3
+    calendar.write_text("July, later")
+    await until(lambda: len(seen) == 4, clock, EVERY_S)
     watching.cancel()
