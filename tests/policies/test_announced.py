@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.announced.experience import CameTrue, Experience
+from policies.advice import Advice, Seen, Site, StandingVm
+from policies.announced.experience import CameTrue, Experience, Prediction
 from policies.announced.load import AnnouncedLoad, Needed
+from policies.announced.policy import with_announced
+from policies.announced.watching import Coming
 from policies.announcement import Announcement, Occurrence
 from policies.lookahead.policy import LookaheadOptions
+from policies.money.billing import BillingTerms
 from policies.planning.plain import StaticOptions
+from policies.signals import QuerySlot
 from tests.policies.policy_play import BOOT_S, HOME_PER_S, PERIOD_S, Play, Played
 
 SLOT_S = 1.0
@@ -176,6 +181,31 @@ def test_what_is_announced_wrongly_costs_a_few_periods_and_harms_no_event() -> N
     quiet = played(None, (said,), lambda _: 400.0)
     assert 0 < quiet.usd <= len(quiet.started) * 4 * PERIOD_S / 3600 * 0.36
     assert quiet.mean_latency_s() == pytest.approx(played(None, (), lambda _: 400.0).mean_latency_s(), rel=0.03)
+
+
+@given(
+    st.one_of(st.none(), st.integers(0, 5)), st.integers(0, 5), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5)
+)
+def test_advice_is_never_lowered_nor_raised_above_the_limit(
+    wanted: int | None, more: int, now: int, soon: int, there: int
+) -> None:
+    inner = Advice() if wanted is None else Advice(wanted=wanted, kept=wanted + more)
+    site = Site(max_vms=5, terms=BillingTerms(60.0, 60.0, 0.36, 0.0), boot_s=20.0, slot_s=1.0)
+    rate = Prediction(1.0, 2.0, 3.0)
+    needed = Needed(now, max(now, soon), Coming("a", at(100.0), 90.0, 210.0, rate, has_come=False, words=""), 3.0)
+    vms = (StandingVm(0.0, 30.0),) * there
+    seen = Seen(at_s=80.0, wall_s=80.0, slot=QuerySlot(query="q", latency_s=0.1), vms=vms)
+    found = with_announced(inner, needed, seen, 1.0, site)
+    if found is inner:
+        assert now == soon == 0
+        return
+    assert found.wanted is not None
+    assert found.wanted == max(wanted or 0, min(now, 5))
+    assert found.kept >= max(found.wanted, inner.kept)
+    assert found.kept <= max(5, inner.kept, there)
+    # Where equation 1 decides otherwise, none of its VMs is given back because of an announcement.
+    assert wanted is not None or found.kept >= there
+    assert found.rising_to <= 5
 
 
 def test_times_are_told_in_utc() -> None:
