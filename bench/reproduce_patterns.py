@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from planning.document import put
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "patterns.md"
-SECTIONS = ("splitter", "overtaking", "eventcache", "stories", "degree", "horizon", "ticks")
+SECTIONS = ("splitter", "overtaking", "eventcache", "stories", "degree", "reallanes", "horizon", "ticks")
 
 
 def main() -> None:

@@ -173,9 +173,9 @@ def least_vms(rate_per_s: float) -> int:
     )
 
 
-def least_on_average(rate: Callable[[Array], Array], lasts_s: float) -> float:
+def least_on_average(rate: Callable[[Array], Array], from_s: float, until_s: float) -> float:
     """Return the mean of the smallest numbers, as if the rate were known and VMs needed no boot."""
-    at_s = np.arange(0.0, lasts_s, 60.0)
+    at_s = np.arange(from_s, until_s, 60.0)
     rates = np.ceil(np.asarray(rate(at_s)) * 4) / 4
     return float(np.mean([least_vms(float(each)) for each in rates]))
 
@@ -184,7 +184,7 @@ def report(_data: Path | None) -> str:
     """Play both scenarios with each policy; return the table."""
     rows: list[tuple[Any, ...]] = []
     for title, rate, lasts_s in (("static (8a, 8b)", steady, STEADY_S), ("dynamic (8c, 8d)", rush, RUSH_S)):
-        load, least = replayed(rate, lasts_s), least_on_average(rate, lasts_s)
+        load, least = replayed(rate, lasts_s), least_on_average(rate, 0.0, lasts_s)
         for name, policy in _policies():
             begun_s = time.perf_counter()
             found = play(load, lasts_s, policy)
