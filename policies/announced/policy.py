@@ -33,6 +33,7 @@ class AnnouncedPolicy(VmPolicy):
         self._times = EngineTimes(latency_s, _MEMORY)
         self._load = AnnouncedLoad(announcements, site.slot_s)
         self._told = self._of = Advice()
+        self._news: tuple[object, ...] = ()
 
     def announce(self, announced: tuple[Announcement, ...]) -> None:
         """See ``VmPolicy.announce``."""
@@ -56,9 +57,11 @@ class AnnouncedPolicy(VmPolicy):
         if needed is None:
             return advice
         raised = with_announced(advice, needed, seen, self._times.home_engines, self._site)
-        # Only news is logged; the rest of an answer changes a little in each slot.
-        if advice is not self._of or _news(raised) != _news(self._told):
-            self._of, self._told = advice, raised
+        # Only news is logged; the expected rate changes a little in each slot.
+        coming = needed.coming
+        news = (raised.wanted, raised.kept, coming.name, coming.occurrence, coming.has_come)
+        if advice != self._of or news != self._news:
+            self._of, self._told, self._news = advice, raised, news
         return self._told
 
     def fit_order(self) -> FitOrder | None:
@@ -94,10 +97,6 @@ def with_announced(advice: Advice, needed: Needed, seen: Seen, home_engines: flo
         ),
         rising_to=max(advice.rising_to, min(needed.kept, site.max_vms)),
     )
-
-
-def _news(advice: Advice) -> tuple[int | None, int, str]:
-    return advice.wanted, advice.kept, advice.why
 
 
 def _expected(needed: Needed, wall_s: float) -> Expected:

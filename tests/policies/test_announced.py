@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.advice import Advice, Seen, Site, StandingVm
+from policies.advice import Advice, Reactive, Seen, Site, StandingVm
 from policies.announced.experience import CameTrue, Experience, Prediction
 from policies.announced.load import AnnouncedLoad, Needed
-from policies.announced.policy import with_announced
+from policies.announced.policy import AnnouncedPolicy, with_announced
 from policies.announced.watching import Coming
 from policies.announcement import Announcement, Occurrence
 from policies.lookahead.policy import LookaheadOptions
 from policies.money.billing import BillingTerms
 from policies.planning.plain import StaticOptions
-from policies.signals import QuerySlot
+from policies.signals import HOME, QuerySlot
 from tests.policies.policy_play import BOOT_S, HOME_PER_S, PERIOD_S, Play, Played
 
 SLOT_S = 1.0
@@ -206,6 +206,28 @@ def test_advice_is_never_lowered_nor_raised_above_the_limit(
     # Where equation 1 decides otherwise, none of its VMs is given back because of an announcement.
     assert wanted is not None or found.kept >= there
     assert found.rising_to <= 5
+
+
+def test_only_news_is_told() -> None:
+    """Plain equation 1 makes a new answer in each slot; what is announced is told when it changes."""
+    site = Site(max_vms=5, terms=BillingTerms(60.0, 60.0, 0.36, 0.0), boot_s=20.0, slot_s=1.0)
+    said = Announcement(name="batch", occurrences=(at(100.0), at(1100.0)), factor=4.0)
+    policy, told = AnnouncedPolicy(Reactive(), [said], site, 2.0), list[Advice]()
+    for second in range(1, 1200):
+        slot = QuerySlot(
+            query="q",
+            latency_s=0.1,
+            input_rate=900.0 + second % 7,
+            completed_events={HOME: 900},
+            batches={HOME: 1},
+            busy_s={HOME: 0.9},
+        )
+        advice = policy.advise(Seen(at_s=float(second), wall_s=float(second), slot=slot))
+        if advice.why and advice not in told:
+            told.append(advice)
+    assert 2 <= len(told) <= 8
+    assert "00:01 to 00:03 UTC" in told[0].why
+    assert "00:18 to 00:20 UTC" in told[-1].why
 
 
 def test_times_are_told_in_utc() -> None:
