@@ -299,6 +299,7 @@ class Decision:
         advice: its answer.
         vm_note: the state of the next VM.
         slow: a sentence for each VM that takes long to start.
+        equations: what equations 1 and 2 say, with their numbers.
     """
 
     query: str
@@ -314,3 +315,4 @@ class Decision:
     advice: Advice
     vm_note: str
     slow: tuple[str, ...] = ()
+    equations: tuple[str, ...] = ()

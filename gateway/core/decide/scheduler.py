@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
+from gateway.core.decide.equations import billed_periods
 from gateway.core.decide.routes import Routes
 from gateway.core.decide.starts import Starts
 from gateway.core.decide.verdict import decisions
@@ -297,12 +298,13 @@ class Scheduler:
         paused = self._end_what_is_over(event.at_s)
         halted = "an operator paused all decisions" if paused else self._frozen(event.at_s)
         self._check_who_can_pay(event)
+        periods = billed_periods(self._fleet.live.values())
         ends = self._life.judge(event, paused=bool(halted))
         refused = {} if paused else self._routes.rank(event, vm_before=vm_before)
         routes = self._routes.hold(event) if paused else self._routes.share_out(event)
         starts, vm_note = self._starts.next(event, self._stopping or halted)
         slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._patience_s)
-        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, halted=halted)
+        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, periods=periods, halted=halted)
         self._put_into_words = partial(with_vms, self._queries, self._demand, event.at_s, refused=refused)
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gateway.core.decide.equations import BilledPeriod, equations
 from policies.advice import Advice
 from policies.demand import Demand
 from policies.signals import Decision
@@ -21,6 +22,7 @@ def decisions(
     vm_note: str,
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
+    periods: tuple[BilledPeriod, ...],
     halted: str = "",
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
@@ -37,6 +39,7 @@ def decisions(
             vms=vms,
             shown_vms=shown_vms,
             slow=slow,
+            periods=periods,
             halted=halted,
         )
         for name, query in queries.items()
@@ -55,6 +58,7 @@ def _decision(
     vms: Mapping[str, VmState],
     shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
+    periods: tuple[BilledPeriod, ...],
     halted: str,
 ) -> Decision:
     """Return the decision about a query, with its reason.
@@ -70,6 +74,7 @@ def _decision(
         vms: state of each live VM.
         shown_vms: the same for the record, which nobody may change.
         slow: of VMs that take long to start.
+        periods: the billing periods of the VMs that serve, before any was renewed.
         halted: why no VM is launched or given back now, whatever is measured; empty if they may be.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
@@ -109,4 +114,5 @@ def _decision(
         advice=advice,
         vm_note=vm_note,
         slow=slow,
+        equations=equations(query, at_s, vms=vms, periods=periods, vm_note=vm_note),
     )

@@ -70,6 +70,7 @@ def record(
         "vm_note": decision.vm_note,
         "setbacks": list(setbacks),
         "slow": list(decision.slow),
+        "equations": list(decision.equations),
         "actions": [_action(command) for command in commands if _concerns(command, decision.query)],
     }
 

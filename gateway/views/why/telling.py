@@ -22,6 +22,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
     ]
     if line["forecast"] is not None:
         said.append(f"  {_forecast(line['forecast'])}")
+    said += [f"  {equation}." for equation in line.get("equations", ())]
     said += [f"  Rule {name} would want {verdict}." for name, verdict in line["rules"].items()]
     said += [
         f"  {_counted(option['vms'])} would cost {option['usd']:.6f} USD{_chosen(option, line)}."
@@ -72,6 +73,7 @@ def explained(line: Mapping[str, Any]) -> Explained:
     why.append(f"Policy {line['policy']}: {_policy(line)}.")
     if line["forecast"] is not None:
         why.append(_forecast(line["forecast"]))
+    why += [f"{equation}." for equation in line.get("equations", ())]
     why += [f"{slow}." for slow in line.get("slow", ())]
     why += [f"Failed before this VM was ready: {failure}." for failure in line.get("setbacks", ())]
     why_not = [] if line["actions"] or not line["vm_note"] else [f"No VM is launched or terminated: {line['vm_note']}."]
