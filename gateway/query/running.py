@@ -22,7 +22,7 @@ from gateway.query import looking
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.dispatcher import Watch
-from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.ingress import Ingress, run_limits
 from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.pipeline import Pipeline
@@ -208,7 +208,7 @@ class RunningQuery(RefreshedQuery):
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
-        self.ingress = await self._open_ingress(schema, log, undo)
+        self.ingress = await self._open_ingress(schema, log, openings[0].plan, undo)
         self.pipeline.set_shares(self._shares)
         for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
             dispatcher.add_lane(opening.lane(dispatcher, self._clock))
@@ -264,16 +264,16 @@ class RunningQuery(RefreshedQuery):
             watching=self._watching,
         )
 
-    async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
+    async def _open_ingress(self, schema: pa.Schema, log: RunLog, plan: QueryPlan, undo: AsyncExitStack) -> Ingress:
         self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo, stateful=self.stateful)
-        runs, order = self.config.runs, self.config.order
+        order = self.config.order
         return Ingress(
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
             # The remaining runs of an old definition are not read by a schedule.
             schedule=None if self._only_finishes else schedule,
-            limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
+            limits=run_limits(self.config.runs, plan),
             memory=self._memory,
             clock=self._clock,
             order_column=order.by if order is not None and order.by != "arrival" else None,

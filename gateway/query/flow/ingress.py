@@ -8,17 +8,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gateway.config.sections.handling import RunsConfig
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.query.flow.letters import letters_of_dropped
 from gateway.query.flow.linger import Linger
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.run import Run
+from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import RunLog, RunRecord
 from gateway.query.flow.selecting.selector import Selected, Selector
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
+from infra.queryplan import QueryPlan
 from infra.retries import Outage
 from infra.threads import run_to_end
 from policies.switching.shedding import Sampler
@@ -34,6 +36,13 @@ class RunLimits:
     max_events: int
     max_bytes: int
     linger_s: float
+    batch_runs: int = BATCH_RUNS_MAX
+
+
+def run_limits(runs: RunsConfig, plan: QueryPlan) -> RunLimits:
+    """Return when runs of a query with this plan are closed."""
+    batch_runs = BATCH_RUNS_MAX if plan.stateful or plan.shares_batches else 1
+    return RunLimits(runs.max_events, runs.max_bytes, runs.linger_s, batch_runs)
 
 
 class Ingress:
@@ -83,7 +92,7 @@ class Ingress:
         self._on_run = on_run
         self._backlog = backlog
         self._selector = selector
-        self._linger = Linger(limits.linger_s)
+        self._linger = Linger(limits.linger_s, limits.batch_runs)
         # The wall clock is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
         self._started_s = log.head.started_wall_s - self._wall_offset_s

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from gateway.query.flow.run import BATCH_RUNS_MAX
-
 # However large the backlog, a run is never delayed longer than this multiple of its linger.
 FACTOR_MAX = 10.0
 # A run with more work than this would make micro-batches long, and be too much to switch at a time.
@@ -11,17 +9,19 @@ RUN_WORK_S = 0.25
 
 
 class Linger:
-    """Lets runs grow while a query is behind (decision 0060).
+    """Lets runs grow while a query is behind (decisions 0060 and 0154).
 
     While more runs wait than one micro-batch takes, a run lingers longer in proportion: its events would wait for those
     anyway. Fewer, larger runs are served sooner while the cost of a run does not come from its events.
 
     Args:
         linger_s: how long a run lingers while the query is not behind; it never lingers less.
+        batch_runs: how many runs one micro-batch takes.
     """
 
-    def __init__(self, linger_s: float) -> None:
+    def __init__(self, linger_s: float, batch_runs: int) -> None:
         self._least_s = linger_s
+        self._batch_runs = batch_runs
         self._used_s = linger_s
         self._last: tuple[float, int] | None = None
 
@@ -32,7 +32,7 @@ class Linger:
             waiting_runs: runs that wait for a lane.
             served_per_s: events that a lane serves a second; 0 if unknown.
         """
-        wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / BATCH_RUNS_MAX)
+        wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / self._batch_runs)
         if self._last is not None and served_per_s > 0:
             lingered_s, events = self._last
             wanted_s = min(wanted_s, lingered_s * RUN_WORK_S * served_per_s / events)

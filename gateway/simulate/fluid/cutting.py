@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
-from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.fluid.hosts import ServiceRates
 from gateway.simulate.fluid.options import FluidQuery
 from policies.arrays import Array
@@ -32,6 +31,7 @@ class FluidCutting:
         self._slot_s = slot_s
         self._run_s: Array = np.array([query.run_s for query in queries])
         self._run_most: Array = np.array([float(query.run_events) for query in queries])
+        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
         self._full_s: Array = self._run_most * slot_s
         self._least_part: Array = self._run_s / slot_s
         self._home = home
@@ -53,14 +53,14 @@ class FluidCutting:
 
     def _linger_s(self, came: Array, waiting_runs: Array) -> Array:
         """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
-        behind = (waiting_runs > BATCH_RUNS_MAX).nonzero()[0]
+        behind = (waiting_runs > self._batch_runs).nonzero()[0]
         if not len(behind):
             return self._run_s
         least_s, rate = self._run_s[behind], self._home.per_s(behind)
         of_cloud = self._cloud.per_s(behind)
         slowest = np.where(of_cloud > 0, of_cloud, np.inf).min(axis=1)
         rate = np.where(rate > 0, np.minimum(rate, slowest), 0.0)
-        wanted_s = least_s * np.minimum(waiting_runs[behind] / BATCH_RUNS_MAX, FACTOR_MAX)
+        wanted_s = least_s * np.minimum(waiting_runs[behind] / self._batch_runs[behind], FACTOR_MAX)
         enough_s = RUN_WORK_S * rate / np.maximum(came[behind], _NOTHING) * self._slot_s
         linger_s = self._run_s.copy()
         linger_s[behind] = np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))

@@ -107,6 +107,7 @@ class SimulatedIngress:
     Args:
         arrivals: the events.
         run_s: how long a run lingers while the query is not behind.
+        batch_runs: how many runs one micro-batch takes.
         backlog: returns how many runs wait, and the rate of each lane in events/s; 0 before its first answer.
         on_run: called with each run.
     """
@@ -115,11 +116,12 @@ class SimulatedIngress:
         self,
         arrivals: Arrivals,
         run_s: float,
+        batch_runs: int,
         backlog: Callable[[], tuple[int, Iterable[float]]],
         on_run: Callable[[Run], None],
     ) -> None:
         self._arrivals = arrivals
-        self._linger = Linger(run_s)
+        self._linger = Linger(run_s, batch_runs)
         self._backlog = backlog
         self._on_run = on_run
         self._served_per_s = 0.0

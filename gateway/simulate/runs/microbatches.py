@@ -174,7 +174,7 @@ class Play:
         self._agenda = Agenda()
         self._costs, self._cutting = costs, cutting
         self._schedule = Schedule([(1.0, _rate(query))])
-        self._linger = Linger(cutting.linger_s)
+        self._linger = Linger(cutting.linger_s, BATCH_RUNS_MAX)
         self._next_seq = 0
         settings = ExchangeSettings(patience=Patience(), home_only=True, flush_s=None, held_bytes_max=HELD_BYTES_MAX)
         self._exchange: Exchange[Run, None] = Exchange(settings)

@@ -56,7 +56,7 @@ class SimulatedQuery(SimulatedDispatcher):
         self._outbox: list[tuple[int, int]] = []
         rows = no_rows if options.selections is None else options.selections.rows
         self._arrivals = Arrivals(options, seed, agenda.now_s, rows)
-        self._ingress = SimulatedIngress(self._arrivals, options.run_s, self._backlog, self._take)
+        self._ingress = SimulatedIngress(self._arrivals, options.run_s, options.batch_runs, self._backlog, self._take)
         self._released_events = self._released_again_events = 0
         self._released = IntervalSet()
         self._highest_seq = -1

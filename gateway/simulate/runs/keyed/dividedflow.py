@@ -16,7 +16,7 @@ from gateway.core.exchange.views import open_together
 from gateway.query.flow.delivery import TICK_S
 from gateway.query.flow.keyed.together import Division, Together
 from gateway.query.flow.measures import Measures
-from gateway.query.flow.run import Run
+from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.statistics import Tally
 from gateway.query.moving.batchends import needed_after
 from gateway.simulate.options import QueryOptions
@@ -79,7 +79,7 @@ class DividedFlow(ABC):
         self._draw = random.Random(f"parts {seed} {name}")  # noqa: S311  # no secret
         rows = KeyedRows(options.keys, np.random.default_rng([seed, 1, int.from_bytes(name.encode())]))
         self._arrivals = Arrivals(options, seed, agenda.now_s, rows)
-        self._ingress = SimulatedIngress(self._arrivals, options.run_s, self._backlog, self._take)
+        self._ingress = SimulatedIngress(self._arrivals, options.run_s, BATCH_RUNS_MAX, self._backlog, self._take)
         self._measures = Measures(name, profiler, self.tally)
         self._places = PartPlaces(options.parts, options.part_stay_s)
         measures = [Measures(name, profiler, self.tally, number) for number in range(options.parts)]
