@@ -1,9 +1,9 @@
 """Writes the tables of docs/results/planning.md: forecasts, costs, engines over time, planning time, limits, bursts.
 
 ``python bench/reproduce_planning.py --data FOLDER`` uses the real traces from a folder with ``nyc_taxi.csv``,
-``nasa_http_per_second.txt.gz`` and ``worldcup98_per_minute.csv.gz``; without it generated ones are used. ``--only``
-chooses sections. Tables are printed and written into the document. Seeds are fixed. Times are CPU time, so that other
-load matters less; set OMP_NUM_THREADS=1.
+``nasa_http_per_second.txt.gz``, ``worldcup98_per_minute.csv.gz`` and, for ``auto``, ``Twitter_volume_AAPL.csv.gz`` and
+``Twitter_volume_AMZN.csv.gz``; without it generated ones are used. ``--only`` chooses sections. Tables are printed and
+written into the document. Seeds are fixed. Times are CPU time, so that other load matters less; set OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from planning.document import put
-from planning.traces import Trace, load
+from planning.traces import Trace, load, load_all
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "planning.md"
 SECTIONS = {
@@ -29,18 +29,21 @@ SECTIONS = {
     "approximations": ("buffers", "approximations"),
     "sudden": ("sudden", "report"),
     "announced": ("announced", "report"),
+    "auto": ("auto", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 
 OF_TRACES = ("forecasts", "fit times", "engines over time", "foresight", "announced")
-"""Sections that are about traces."""
+"""Sections that are about three traces."""
+OF_ALL_TRACES = ("auto",)
+"""Sections that are about all traces."""
 
 
 def measure(section: str, traces: Sequence[Trace]) -> str:
     """Run a section and return its table."""
     module, function = SECTIONS[section]
     run: Callable[..., str] = getattr(import_module(f"planning.{module}"), function)
-    return run(traces) if section in OF_TRACES else run()
+    return run(traces) if section in (*OF_TRACES, *OF_ALL_TRACES) else run()
 
 
 def main() -> None:
@@ -53,10 +56,11 @@ def main() -> None:
     if unknown := set(names) - set(SECTIONS):
         parser.error(f"there is no section {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
     traces = load(chosen.data) if set(names) & set(OF_TRACES) else []
+    all_traces = load_all(chosen.data) if set(names) & set(OF_ALL_TRACES) else []
     for name in names:
-        text = measure(name, traces)
+        text = measure(name, all_traces if name in OF_ALL_TRACES else traces)
         source = "the real traces" if chosen.data else "generated traces"
-        noted = f"{text}\n\n*Measured with {source}.*" if name in OF_TRACES else text
+        noted = f"{text}\n\n*Measured with {source}.*" if name in (*OF_TRACES, *OF_ALL_TRACES) else text
         print(f"\n## {name}\n\n{noted}", flush=True)
         put(DOCUMENT, name, noted)
 

@@ -137,6 +137,7 @@ class Advice:
         options: the chosen option and the rejected ones, with their costs.
         load: added up with the other queries' loads; None: ``wanted`` stands alone.
         rising_to: the largest number of VMs that will be wanted within a billing period; 0 if no rise is foreseen.
+        phi_starts: whether equation 1 may also start a VM when the limit is broken, if it may under this policy.
     """
 
     wanted: int | None = None
@@ -147,6 +148,7 @@ class Advice:
     options: tuple[Option, ...] = ()
     load: Load | None = None
     rising_to: int = 0
+    phi_starts: bool = True
 
     def __post_init__(self) -> None:
         # Advice is kept from slot to slot and shown to others, so nobody may change it.

@@ -12,6 +12,7 @@ from policies.advice import Advice, PolicyAnswer, Question, Reactive, Site, VmPo
 
 if TYPE_CHECKING:
     from policies.announcement import Announcement
+    from policies.auto.policy import AutoOptions
     from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from policies.signals import Ask
     from policies.switching.query import QuerySettings
 
-    PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions | LookaheadOptions
+    PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions | LookaheadOptions | AutoOptions
     """The user's settings of a policy; None means the reactive one, which has no settings."""
 
 
@@ -66,6 +67,7 @@ def make_policy(chosen: Choice, site: Site, announced: tuple[Announcement, ...] 
 def _policy(chosen: Choice, site: Site) -> VmPolicy:
     if chosen.options is None:
         return Reactive()
+    from policies.auto.policy import AutoOptions, AutoPolicy
     from policies.lookahead.policy import LookaheadOptions, LookaheadPolicy
     from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
     from policies.planning.planner import Planner, PlannerOptions
@@ -80,6 +82,8 @@ def _policy(chosen: Choice, site: Site) -> VmPolicy:
             return StaticPolicy(chosen.options)
         case LookaheadOptions():
             return LookaheadPolicy(site, chosen.latency_s)
+        case AutoOptions():
+            return AutoPolicy(chosen.options, site, chosen.latency_s)
         case _:
             return QueueingPolicy(chosen.options, site, chosen.latency_s)
 

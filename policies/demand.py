@@ -172,7 +172,8 @@ class Demand:
 
     def asks(self, name: str) -> bool:
         """Return whether a query asks for a VM by the first condition of equation 1."""
-        acts = self.advice[name].wanted is None or self._kinds[name].phi_starts
+        advice = self.advice[name]
+        acts = advice.wanted is None or (self._kinds[name].phi_starts and advice.phi_starts)
         return acts and self._queries[name].asks_for_vm()
 
     def patience_s(self, name: str, ready: int) -> float:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from planning.document import table
-from planning.elasticity import BLOCK, LEAD_IN, MOST_VMS, Course, Planned, Policy, Vm, World, best, live, world_of
+from planning.elasticity import BLOCK, MOST_VMS, Course, Planned, Policy, Vm, World, best, live, world_of
 from planning.traces import SEED, Trace
 from policies.advice import Site
 from policies.announced.load import AnnouncedLoad
@@ -83,7 +83,7 @@ class Announced(Policy):
         self._inner = inner
         self._load = AnnouncedLoad(announcements, world.window_s)
         self._site = Site(max_vms=MOST_VMS, terms=world.terms, boot_s=world.window_s, slot_s=world.window_s)
-        for window in range(1, world.first - LEAD_IN):
+        for window in range(1, world.begins):
             self._observe(window)
 
     def _observe(self, window: int) -> float:

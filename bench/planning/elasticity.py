@@ -37,8 +37,6 @@ MISS_FACTOR = 20.0
 DEAR_MISS_FACTOR = 200.0
 CHANGE_FACTOR = 0.1
 HISTORY = 700
-LEAD_IN = 20
-"""Windows before the test part in which policies already decide, so that a model can gain trust."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,7 @@ class World:
         event_s: how long an engine is busy with an event.
         terms: of the cloud; a window of a VM costs 1 USD.
         miss_factor: a missed event costs as much as processing this many on a VM.
+        lead_in: windows before the test part in which policies already decide, so that a model can gain trust.
     """
 
     trace: Trace
@@ -58,6 +57,12 @@ class World:
     event_s: float
     terms: BillingTerms
     miss_factor: float = MISS_FACTOR
+    lead_in: int = 20
+
+    @property
+    def begins(self) -> int:
+        """Return the first window in which policies decide."""
+        return self.first - self.lead_in
 
     @property
     def window_s(self) -> float:
@@ -160,7 +165,7 @@ class Planned(Policy):
         self.planned = 0
         self.expected: dict[int, float] = {}
         """The forecasts (events per second) for the windows in which VMs serve, at the time of their order."""
-        for window in range(world.first - LEAD_IN - HISTORY, world.first - LEAD_IN):
+        for window in range(world.begins - HISTORY, world.begins):
             self._planner.decide(*self._seen(window, ()))
         self._rng = np.random.default_rng(SEED)
         if not self._trained():
@@ -227,32 +232,64 @@ class Course:
     usd: list[float] = field(default_factory=list)
     changes: int = 0
 
+    def add(self, vms: int, missed: float, usd: float, *, changed: bool) -> None:
+        """Add a window."""
+        self.vms.append(vms)
+        self.missed.append(missed)
+        self.usd.append(usd)
+        self.changes += changed
+
+
+class Running:
+    """A policy with its VMs, window by window.
+
+    Args:
+        world: its world.
+        policy: what decides.
+
+    Attributes:
+        fleet: its VMs.
+        said: how many VMs the policy wanted for the next window, and how many it kept, when it was asked last.
+        course: what happened in the test part.
+    """
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        self._world = world
+        self._policy = policy
+        self._before = 0
+        self.fleet: list[Vm] = []
+        self.said = (0, 0)
+        self.course = Course()
+
+    def step(self, window: int) -> float:
+        """Let the policy decide at the beginning of a window; return what the window cost."""
+        world, policy = self._world, self._policy
+        wanted, kept = self.said = policy.wanted(window, self.fleet)
+        staying = [vm for vm in self.fleet if vm.paid_until > window]
+        ending = sorted((vm for vm in self.fleet if vm.paid_until <= window), key=lambda vm: vm.ready)
+        renewed = min(len(ending), max(0, kept - len(staying)))
+        self.fleet = [*staying, *(Vm(vm.ready, window + BLOCK) for vm in ending[:renewed])]
+        at_s = window * world.window_s
+        if renewed < len(ending):
+            policy.ended(len(self.fleet), at_s)
+        started = policy.starts(len(self.fleet), wanted, at_s)
+        self.fleet += [Vm(window + 1, window + BLOCK)] * started
+        serving = sum(vm.ready <= window for vm in self.fleet)
+        missed = world.missed(window, serving)
+        changed = world.change_usd if serving != self._before else 0.0
+        usd = (renewed + started) * BLOCK + changed + missed * world.miss_usd
+        if window >= world.first:
+            self.course.add(serving, missed, usd, changed=serving != self._before)
+        self._before = serving
+        return usd
+
 
 def live(world: World, policy: Policy) -> Course:
     """Let a policy decide, window by window, and add up the cost."""
-    fleet: list[Vm] = []
-    course, before = Course(), 0
-    for window in range(world.first - LEAD_IN, len(world.trace.values)):
-        wanted, kept = policy.wanted(window, fleet)
-        staying = [vm for vm in fleet if vm.paid_until > window]
-        ending = sorted((vm for vm in fleet if vm.paid_until <= window), key=lambda vm: vm.ready)
-        renewed = min(len(ending), max(0, kept - len(staying)))
-        fleet = [*staying, *(Vm(vm.ready, window + BLOCK) for vm in ending[:renewed])]
-        at_s = window * world.window_s
-        if renewed < len(ending):
-            policy.ended(len(fleet), at_s)
-        started = policy.starts(len(fleet), wanted, at_s)
-        fleet += [Vm(window + 1, window + BLOCK)] * started
-        serving = sum(vm.ready <= window for vm in fleet)
-        if window >= world.first:
-            missed = world.missed(window, serving)
-            changed = world.change_usd if serving != before else 0.0
-            course.changes += serving != before
-            course.vms.append(serving)
-            course.missed.append(missed)
-            course.usd.append((renewed + started) * BLOCK + changed + missed * world.miss_usd)
-        before = serving
-    return course
+    running = Running(world, policy)
+    for window in range(world.begins, len(world.trace.values)):
+        running.step(window)
+    return running.course
 
 
 def best(world: World, block: int = BLOCK, boot: int = 1) -> Course:
@@ -301,7 +338,7 @@ def report(traces: Sequence[Trace]) -> str:
         courses["clairvoyant"] = best(world)
         least = sum(courses["clairvoyant"].usd)
         arrived = float(world.trace.values[world.first :].sum())
-        windows = len(trace.values) - world.first + LEAD_IN
+        windows = len(trace.values) - world.begins
         parts = {name: f"{each.planned / windows:.0%}" for name, each in zip(courses, (planned, dear), strict=False)}
         rows += [
             (trace.name, *_summed(name, course, arrived, least), parts.get(name, "-"))

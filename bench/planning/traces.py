@@ -47,6 +47,16 @@ def load(folder: Path | None) -> list[Trace]:
     return [loader(folder) for loader in loaders]
 
 
+def load_all(folder: Path | None) -> list[Trace]:
+    """Return the traces of ``load``, and the volumes of messages about two companies.
+
+    Raises:
+        FileNotFoundError: a trace is missing in the folder.
+    """
+    more = [] if folder is None else [_messages(folder, company) for company in ("AAPL", "AMZN")]
+    return [*load(folder), *more]
+
+
 def generated(kind: str, bin_s: float, seed: int = SEED) -> Trace:
     """Return a trace with days and weeks: steady, noisy, or growing with bursts."""
     rng = np.random.default_rng(seed)
@@ -86,6 +96,14 @@ def _nasa(folder: Path) -> Trace:
     with gzip.open(folder / "nasa_http_per_second.txt.gz", "rt") as file:
         values = np.array(file.read(5_000_000).split()[:2_380_000], dtype=np.float64)
     return _binned("NASA", _seconds("1995-07-01T00:00:01"), values, 1200.0, 1200)
+
+
+def _messages(folder: Path, company: str) -> Trace:
+    """Messages on Twitter about a company in 2015, half hours."""
+    with gzip.open(folder / f"Twitter_volume_{company}.csv.gz", "rt") as file:
+        rows = [line.rstrip().split(",") for line in file.read().splitlines()[1:]]
+    values = np.array([float(row[1]) for row in rows])
+    return _binned(f"Twitter {company}", _seconds(rows[0][0]), values, 1800.0, 6)
 
 
 def _world_cup(folder: Path) -> Trace:

@@ -164,6 +164,17 @@ class QueueingPolicyConfig(Section):
         return _DAY_S if self.cycle_s is None else self.cycle_s
 
 
+class AutoPolicyConfig(Section):
+    """All rules run beside each other on what was seen, and the one that costs least is followed.
+
+    Attributes:
+        miss_usd: what a late event costs. Default: what 20 events cost in the cloud.
+    """
+
+    type: Literal["auto"]
+    miss_usd: Usd | None = Field(default=None, examples=[0.0001])
+
+
 class CpuPolicyConfig(Section):
     """One VM more above a CPU use, one fewer below another.
 
@@ -209,6 +220,7 @@ class LookaheadPolicyConfig(Section):
 PolicyConfig = Annotated[
     ReactivePolicyConfig
     | LookaheadPolicyConfig
+    | AutoPolicyConfig
     | PlannerPolicyConfig
     | QueueingPolicyConfig
     | CpuPolicyConfig
@@ -230,7 +242,7 @@ def policy_findings(
         return []
     if mode == "off":
         return [Finding(key=("type",), what=NOTHING_TO_DECIDE)]
-    if isinstance(policy, LookaheadPolicyConfig):
+    if isinstance(policy, LookaheadPolicyConfig | AutoPolicyConfig):
         return []
     if isinstance(policy, StaticPolicyConfig):
         if policy.vms <= max_vms:

@@ -19,7 +19,7 @@ from policies.planning.clairvoyant import Blocks, Optimum, clairvoyant
 
 HOME_ALONE = "home"
 AS_CONFIGURED = "configured"
-KNOWN = (HOME_ALONE, AS_CONFIGURED, "reactive", "lookahead", "planner", "queueing", "cpu", "static", "static:N")
+KNOWN = (HOME_ALONE, AS_CONFIGURED, "reactive", "lookahead", "auto", "planner", "queueing", "cpu", "static", "static:N")
 _COMMANDS_TOLD = 2000
 _WINDOWS_PER_PERIOD = 4
 _MISS_USD = 1.0

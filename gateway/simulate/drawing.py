@@ -24,6 +24,7 @@ DIVIDED_REST = 8
 """The same for a query that is divided by its keys, whose parts move."""
 _BAD_ROWS_WORLDS = 0.125
 _ANNOUNCED_WORLDS = 0.25
+_AUTO_WORLDS = 0.1
 
 
 def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptions:
@@ -183,6 +184,7 @@ def _with_bad_rows(faults: Faults, seed: int) -> Faults:
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
     """Return settings with a policy in every second world; drawn separately, so that nothing else changes."""
+    from policies.auto.policy import AutoOptions
     from policies.lookahead.policy import LookaheadOptions
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
@@ -197,7 +199,17 @@ def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySetti
         StaticOptions(draw.randint(0, max_vms)),
         LookaheadOptions(),
     )
-    return replace(settings, policy=draw.choice([None, None, None, *policies, policies[0]]))
+    chosen = draw.choice([None, None, None, *policies, policies[0]])
+    if draw.random() >= _AUTO_WORLDS:
+        return replace(settings, policy=chosen)
+    auto = AutoOptions(
+        planner=policies[0],
+        queueing=QueueingOptions(window_s=window_s),
+        cpu=policies[2],
+        switching=settings.switching,
+        seed=seed,
+    )
+    return replace(settings, policy=auto)
 
 
 def _with_announcements(settings: QuerySettings, seed: int) -> QuerySettings:

@@ -1,9 +1,9 @@
 """Which rule to follow: experts with switching costs, with a bound on what is paid beyond the best rule.
 
 The weights are those of AdaHedge (de Rooij, van Erven, Grunwald, Koolen: Follow the Leader If You Can, Hedge If You
-Must, JMLR 15, 2014, section 2): w(i) ~ p(i) exp(-eta A(i)), where A(i) is what rule i has cost and p its prior. The rule
-to follow is drawn so that it is i with probability w(i) at each time, but changes as rarely as that allows, as in the
-Shrinking Dartboard (Geulen, Vöcking, Winkler: Regret Minimization for Online Buffering Problems Using the Weighted
+Must, JMLR 15, 2014, section 2): w(i) ~ p(i) exp(-eta A(i)), where A(i) is what rule i has cost and p its prior. The
+rule to follow is drawn so that it is i with probability w(i) at each time, but changes as rarely as that allows, as in
+the Shrinking Dartboard (Geulen, Vöcking, Winkler: Regret Minimization for Online Buffering Problems Using the Weighted
 Majority Algorithm, COLT 2010): it changes with the probability TV(w, w'), half of the sum of the weights' changes.
 
 AdaHedge's learning rate is eta = K / D, K = max ln 1 / p(i), where D adds up the mixability gaps: how much more the

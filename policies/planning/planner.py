@@ -15,6 +15,7 @@ import numpy as np
 from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Option, Seen, Site
 from policies.arrays import Array
 from policies.gaussian.forecaster import Forecast, Trained
+from policies.money.billing import BillingTerms
 from policies.planning.elasticity import PathWalker, RejectionSettings
 from policies.planning.learned import Learned, LearningOptions
 from policies.planning.stategraph import CostSettings, Horizon, Path, RentedVm, costs, shortest_path
@@ -58,6 +59,25 @@ class PlannerOptions:
     most_error: float = 0.1
 
 
+def priced(terms: BillingTerms) -> BillingTerms:
+    """Return the prices that count, whatever the bill says: free VMs have a small one."""
+    return replace(terms, usd_per_hour=max(terms.usd_per_hour, _LEAST_USD_PER_HOUR))
+
+
+def late_usd(options: PlannerOptions, terms: BillingTerms, event_s: float, sent_bytes: float) -> float:
+    """Return MC, the price of a late event.
+
+    Args:
+        options: the user's settings.
+        terms: the prices that count.
+        event_s: how long a VM is busy with an event.
+        sent_bytes: bytes of an event over the WAN.
+    """
+    if options.miss_usd is not None:
+        return options.miss_usd
+    return _MISS_FACTOR * (terms.time_usd(event_s) + terms.egress_usd(sent_bytes))
+
+
 class Planner(WindowedPolicy):
     """Plans for one query.
 
@@ -87,7 +107,7 @@ class Planner(WindowedPolicy):
             )
         )
         self._period = math.ceil(site.terms.period_s / self.window_s - 1e-9)
-        self._terms = replace(site.terms, usd_per_hour=max(site.terms.usd_per_hour, _LEAST_USD_PER_HOUR))
+        self._terms = priced(site.terms)
         unit_usd = self._terms.time_usd(self.window_s)
         self._walker = PathWalker(
             RejectionSettings(
@@ -212,9 +232,8 @@ class Planner(WindowedPolicy):
         slot = seen.slot
         event_bytes = slot.input_bytes_per_s / slot.input_rate if slot.input_rate > 0 else 0.0
         sent_bytes = event_bytes * seen.sent_part
-        cloud_usd = terms.time_usd(event_s) + terms.egress_usd(sent_bytes)
         return CostSettings(
-            miss_usd=_MISS_FACTOR * cloud_usd if options.miss_usd is None else options.miss_usd,
+            miss_usd=late_usd(options, terms, event_s, sent_bytes),
             rebalance_usd=_CHANGE_FACTOR * terms.time_usd(terms.period_s)
             if options.change_usd is None
             else options.change_usd,

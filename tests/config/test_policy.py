@@ -7,6 +7,7 @@ import pytest
 
 from gateway.config import Config, ConfigError, load
 from gateway.config.settings import scheduler_settings
+from policies.auto.policy import AutoOptions
 from policies.choose import choice, make_policy
 from policies.lookahead.policy import LookaheadOptions
 from policies.planning.plain import CpuOptions, StaticOptions
@@ -92,8 +93,17 @@ def test_a_query_that_stays_home_needs_no_policy(write: Write) -> None:
         load(write((QOS, f"{QOS}\n    switching: {{mode: off}}\n    policy: {{type: cpu}}")), {})
 
 
+def test_auto_compares_the_defaults_of_its_rules(write: Write) -> None:
+    (chosen, _) = scheduler_settings(with_policy(write, "{type: auto, miss_usd: 0.01}")).queries
+    assert isinstance(chosen.policy, AutoOptions)
+    assert chosen.policy.planner == options(with_policy(write, "{type: planner, miss_usd: 0.01}"))
+    assert chosen.policy.queueing == options(with_policy(write, "{type: queueing}"))
+    assert chosen.policy.cpu == options(with_policy(write, "{type: cpu}"))
+    assert chosen.policy.switching == chosen.switching
+
+
 def test_every_policy_has_its_name(write: Write) -> None:
-    texts = ["reactive", "lookahead", "planner", "queueing", "cpu", "static, vms: 1"]
+    texts = ["reactive", "lookahead", "auto", "planner", "queueing", "cpu", "static, vms: 1"]
     from policies.advice import Site
 
     settings = scheduler_settings(load(write(), {}))
@@ -106,5 +116,5 @@ def test_every_policy_has_its_name(write: Write) -> None:
 def test_the_schema_knows_every_policy() -> None:
     schema = Config.model_json_schema()
     mapping = schema["$defs"]["QueryConfig"]["properties"]["policy"]["discriminator"]["mapping"]
-    assert set(mapping) == {"reactive", "lookahead", "planner", "queueing", "cpu", "static"}
+    assert set(mapping) == {"reactive", "lookahead", "auto", "planner", "queueing", "cpu", "static"}
     assert set(schema["$defs"]["PlannerPolicyConfig"]["properties"]) >= {"horizon", "window", "miss_usd", "change_usd"}

@@ -93,6 +93,7 @@ def why(*arguments: str | Path) -> str:
         ("{type: queueing, window: 200ms, ahead: 200ms}", "words: queueing: 1 VMs"),
         ("{type: cpu, window: 200ms}", "words: cpu: 1 VMs: CPU load"),
         ("{type: lookahead}", "words: lookahead: 1 VMs: 1,500 events/s come"),
+        ("{type: auto}", "words: auto: follows "),
     ],
 )
 async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(

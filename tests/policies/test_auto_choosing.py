@@ -30,9 +30,7 @@ def paid(choosing: Choosing, sequence: Sequence[Sequence[float]], switch_usd: fl
 
 @given(costs, st.floats(0, 100))
 @settings(max_examples=200, deadline=None)
-def test_no_sequence_of_costs_is_dearer_than_the_bound(
-    sequence: list[tuple[float, ...]], switch_usd: float
-) -> None:
+def test_no_sequence_of_costs_is_dearer_than_the_bound(sequence: list[tuple[float, ...]], switch_usd: float) -> None:
     choosing = Choosing(PRIOR, switch_usd, np.random.default_rng(0))
     usd, switches = paid(choosing, sequence, switch_usd)
     best = float(choosing.usd.min())

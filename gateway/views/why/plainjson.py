@@ -93,6 +93,7 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     """Return the classes that are written, by name; the planner's need scipy, which takes long to import."""
     from gateway.core.decide.scheduler import SchedulerSettings
     from policies import advice, announcement, signals, slot, steering
+    from policies.auto import policy as auto
     from policies.gaussian import forecaster, kernels, likelihood
     from policies.lookahead import policy as lookahead
     from policies.money import billing, ledger
@@ -101,7 +102,7 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from policies.vms import freezing
 
     ours = (advice, announcement, billing, freezing, ledger, query, signals, slot, steering, switching)
-    learned = (forecaster, kernels, likelihood, lookahead, plain, planner, queueing)
+    learned = (auto, forecaster, kernels, likelihood, lookahead, plain, planner, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
     return {_WRITTEN_AS.get(name, name): found[name] for name in found if is_dataclass(found[name])}
