@@ -42,7 +42,7 @@ class Capacity(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class RuleAccount:
     """What a rule would have cost since the beginning.
 
     Attributes:
@@ -98,7 +98,7 @@ class Shadow:
         self._vms: list[_Vm] = []
         self._backlog = 0.0
         self._high_since_s: float | None = None
-        self.account = Account()
+        self.account = RuleAccount()
         self.advice = Advice()
 
     @property
