@@ -171,18 +171,19 @@ def simulate(
         typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes. Default: the config's replay rates."),
     ] = None,
     load_for: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace.")
-    ] = "10m",
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace. Default: 10m."),
+    ] = None,
     begins: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="When it begins, as in 2026-12-24T18:00:00+01:00, for announced load."),
     ] = None,
     model: Annotated[
-        Literal["runs", "fluid"],
+        Literal["runs", "fluid"] | None,
         typer.Option(
-            help="runs: simulate each run; fluid: simulate load in arrays, for long times (docs/simulation.md).",
+            help="runs (default): simulate each run; fluid: load in arrays, for long times (docs/simulation.md).",
         ),
-    ] = "runs",
+    ] = None,
     policy: Annotated[
         str, typer.Option(metavar="A,B,…", help="Policies to compare: home, configured, reactive, planner, static:2 …")
     ] = "",
@@ -193,17 +194,29 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid, or graphs)."),
     ] = None,
 ) -> None:
-    """Simulate a config in virtual time. Compare latency and cost with home alone, or between policies."""
-    found = loaded(config)
+    """Simulate a config, or CEPSim's graphs, in virtual time. A config is compared with home alone, or by policies."""
+    from gateway.commands.simulating import graphs_of, simulated_graphs
     from gateway.simulate import command
 
+    if graphs_of(config):
+        others: dict[str, object] = {
+            "--served": served,
+            "--parameters": parameters,
+            "--trace": trace,
+            "--begins": begins,
+        }
+        others |= {"--model": model, "--policy": policy, "--stays-home": stays_home}
+        simulated_graphs(config, seed, load_for, report, html, [name for name, given in others.items() if given])
+        return
+    found = loaded(config)
     policies = [name.strip() for name in policy.split(",") if name.strip()]
     asked = command.Asked(
-        model=model, served=served, parameters=parameters, trace=trace, load_for=load_for, begins=begins,
-        stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
+        model=model or "runs", served=served, parameters=parameters, trace=trace, load_for=load_for or "10m",
+        begins=begins, stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
     )  # fmt: skip
     try:
         command.simulate(found, asked)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from engines.simulated.events import EventSet
 from engines.simulated.query import Consumer, Producer, QueryGraph
+
+_ROUNDING = 1e-9
 
 
 class Happening(StrEnum):
@@ -83,6 +86,20 @@ class Latency:
         return sum_s / times if times else None
 
 
+def _paths(queries: Iterable[QueryGraph]) -> dict[str, dict[str, int]]:
+    """Return the number of paths to each consumer from each producer."""
+    return {
+        consumer: {producer: query.paths(producer, consumer) for producer in query.named(Producer)}
+        for query in queries
+        for consumer in query.named(Consumer)
+    }
+
+
+def _produced(totals: Mapping[str, float], paths: Mapping[str, int]) -> float:
+    """Return the producers' events behind these totals, by path (the sum of eq. 10)."""
+    return sum(total / paths[producer] for producer, total in totals.items())
+
+
 class Throughput:
     """Eq. 9 and 10: the producers' events, by path, that a consumer's events stand for, per second.
 
@@ -93,11 +110,7 @@ class Throughput:
 
     def __init__(self, queries: Iterable[QueryGraph], since_s: float = 0.0) -> None:
         self._since_s = since_s
-        self._paths: dict[str, dict[str, int]] = {
-            consumer: {producer: query.paths(producer, consumer) for producer in query.named(Producer)}
-            for query in queries
-            for consumer in query.named(Consumer)
-        }
+        self._paths = _paths(queries)
         self._totals: dict[str, dict[str, float]] = {consumer: {} for consumer in self._paths}
 
     def observe(self, entry: MetricsEntry, events: EventSet) -> None:
@@ -110,9 +123,86 @@ class Throughput:
 
     def per_s(self, consumer: str, until_s: float) -> float:
         """Return a consumer's throughput from ``since_s`` to ``until_s``."""
-        paths = self._paths[consumer]
-        events = sum(total / paths[producer] for producer, total in self._totals[consumer].items())
-        return events / (until_s - self._since_s)
+        return _produced(self._totals[consumer], self._paths[consumer]) / (until_s - self._since_s)
+
+
+@dataclass(slots=True)
+class MetricsBin:
+    """The metrics of a consumer in one part of the time.
+
+    Attributes:
+        events: that it consumed.
+        latency_s: eq. 6 over this part; None if nothing was consumed.
+        throughput_per_s: eq. 9 and 10 over this part.
+    """
+
+    events: float = 0.0
+    latency_s: float | None = None
+    throughput_per_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What a consumer consumed in a part of the time."""
+
+    events: float = 0.0
+    times: int = 0
+    latency_s: float = 0.0
+    produced: float = 0.0
+
+
+class MetricsByTime:
+    """Eq. 6 and 10 for equal parts of the time, such as seconds or minutes.
+
+    A time on the border of two parts belongs to the earlier one.
+
+    Args:
+        queries: the queries whose consumers are measured.
+        part_s: length of a part.
+    """
+
+    def __init__(self, queries: Iterable[QueryGraph], part_s: float) -> None:
+        self.part_s = part_s
+        self._paths = _paths(queries)
+        self._sums: dict[str, dict[int, _Sums]] = {consumer: {} for consumer in self._paths}
+
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:
+        """See ``MetricCalculator``."""
+        parts = self._sums.get(entry.vertex)
+        if parts is None or entry.happened is not Happening.PROCESSED:
+            return
+        sums = parts.setdefault(max(0, math.ceil(entry.at_s / self.part_s - _ROUNDING) - 1), _Sums())
+        sums.events += entry.events
+        sums.times += 1
+        sums.latency_s += events.latency_s
+        sums.produced += _produced(events.totals, self._paths[entry.vertex])
+
+    def of(self, consumer: str, until_s: float) -> list[MetricsBin]:
+        """Return a consumer's metrics in all parts until ``until_s``; the last one may be shorter."""
+        parts = self._sums[consumer]
+        found = []
+        for number in range(math.ceil(until_s / self.part_s - _ROUNDING)):
+            sums = parts.get(number, _Sums())
+            lasts_s = min(self.part_s, until_s - number * self.part_s)
+            latency_s = sums.latency_s / sums.times if sums.times else None
+            found.append(MetricsBin(sums.events, latency_s, sums.produced / lasts_s))
+        return found
+
+
+class EventTotals:
+    """Events that each vertex processed, and that were sent over each edge between two VMs."""
+
+    def __init__(self) -> None:
+        self.processed: dict[str, float] = {}
+        self.sent: dict[tuple[str, str], float] = {}
+
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:  # noqa: ARG002
+        """See ``MetricCalculator``."""
+        if entry.happened is Happening.PROCESSED:
+            self.processed[entry.vertex] = self.processed.get(entry.vertex, 0.0) + entry.events
+        elif entry.happened is Happening.SENT:
+            edge = (entry.vertex, entry.other)
+            self.sent[edge] = self.sent.get(edge, 0.0) + entry.events
 
 
 def all_of(calculators: Sequence[MetricCalculator], entry: MetricsEntry, events: EventSet) -> None:

@@ -45,6 +45,13 @@ class RunningVertex:
         self.name = vertex.name
         self.queues: dict[str, EventSet] = {name: EventSet() for name in inputs}
         self.outputs = outputs
+        self.lost_events = 0.0
+
+    def lose(self) -> None:
+        """Forget everything that is in memory, since the VM fails; ``lost_events`` counts it."""
+        for name, queue in self.queues.items():
+            self.lost_events += queue.count
+            self.queues[name] = EventSet()
 
     @property
     def queued_events(self) -> float:
@@ -88,6 +95,9 @@ class RunningProducer(RunningVertex):
         self.generated_events = 0.0
         self.discarded_events = 0.0
 
+    def lose(self) -> None:
+        """Keep the queue: it is that of the outside world, which waits until the VM is back."""
+
     def generate(self, from_s: float, to_s: float) -> None:
         """Let the generator fill the queue; the events of a tick come in its middle, on average."""
         events = self._generator.events(from_s, to_s)
@@ -110,6 +120,14 @@ class RunningWindow(RunningVertex):
         self._window = vertex
         self._slots: deque[dict[str, EventSet]] = deque([{}], maxlen=vertex.slots)
         self._closes = 1
+        self._pending = EventSet()
+
+    def lose(self) -> None:
+        """See ``RunningVertex``; the events of the open window, and results that were not sent yet, are lost, too."""
+        super().lose()
+        held = {name: events for slot in list(self._slots)[-1:] for name, events in slot.items()}
+        self.lost_events += _together(held).count + self._pending.count
+        self._slots = deque([{}], maxlen=self._window.slots)
         self._pending = EventSet()
 
     @property
@@ -156,6 +174,14 @@ class RunningJoin(RunningVertex):
         self._join = vertex
         self._recent: deque[tuple[float, dict[str, float]]] = deque()
         self._inside = dict.fromkeys(inputs, 0.0)
+        self._waiting = EventSet()
+
+    def lose(self) -> None:
+        """See ``RunningVertex``; events that wait for others of their tuple are lost, too."""
+        super().lose()
+        self.lost_events += self._waiting.count
+        self._recent.clear()
+        self._inside = dict.fromkeys(self._inside, 0.0)
         self._waiting = EventSet()
 
     def process(self, instructions: float, at_s: float) -> Work:

@@ -108,9 +108,10 @@ class Simulation:
             producer.generate(from_s, at_s)
         self._receive(at_s)
         for vm, strategy, vertices in self._vms:
-            works_s = self._interval_s
-            if vm.ready_s > from_s or vm.ends_s < at_s:
-                works_s = min(at_s, vm.ends_s) - max(from_s, vm.ready_s)
+            if vm.fails(from_s, at_s):
+                for vertex in vertices:
+                    vertex.lose()
+            works_s = vm.works_s(from_s, at_s)
             if works_s <= 0:
                 continue
             instructions = vm.mips * _INSTRUCTIONS_PER_MI * works_s

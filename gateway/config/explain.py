@@ -9,8 +9,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.models import Config
-
 Key = tuple[str | int, ...]
 
 # A variable that could not be filled in is reported separately; errors that follow from it are noise.
@@ -24,14 +22,14 @@ _ALSO_CALLED: Final = {
 }
 
 
-def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key, str]]:
+def explain(error: ValidationError, data: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[Key, str]]:
     """Yield each problem's key and text.
 
     Args:
         error: raised when ``data`` was validated.
         data: the plain data; it distinguishes keys from the union tags that pydantic inserts between them.
+        schema: the JSON Schema of the model; it has the valid keys.
     """
-    schema = Config.model_json_schema()
     for detail in error.errors(include_url=False):
         findings = detail.get("ctx", {}).get("findings")
         key = _without_tags(detail["loc"], data, of_section=findings is not None)

@@ -59,16 +59,16 @@ def load(path: Path, environ: Mapping[str, str] | None = None, *, without: Colle
     Raises:
         ConfigError: lists every problem that was found.
     """
-    document = _parse(path)
+    document = parse(path)
     for name in without:
         document["queries"].pop(name, None)
-    reader = _Reader(path, document, os.environ if environ is None else environ)
+    reader = YamlReader(path, document, os.environ if environ is None else environ)
     plain = reader.plain(document, ())
     context = {"folder": path.absolute().parent}
     try:
         config = Config.model_validate(plain, context={**context, "file": path.resolve()})
     except ValidationError as error:
-        wrong = dict.fromkeys([*explain(error, plain), *unseen(plain, context)])
+        wrong = dict.fromkeys([*explain(error, plain, Config.model_json_schema()), *unseen(plain, context)])
         found = [reader.problem(key, text) for key, text in wrong]
         raise ConfigError(reader.problems + found) from error
     if reader.problems:
@@ -78,10 +78,15 @@ def load(path: Path, environ: Mapping[str, str] | None = None, *, without: Colle
 
 def problem_at(path: Path, key: Key, text: str) -> Problem:
     """Return a problem of a loaded config that was found later, for example by Spark."""
-    return _Reader(path, _parse(path), {}).problem(key, text)
+    return YamlReader(path, parse(path), {}).problem(key, text)
 
 
-def _parse(path: Path) -> CommentedMap:
+def parse(path: Path) -> CommentedMap:
+    """Return the keys of a YAML file, with the lines that they are in.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or has no keys.
+    """
     try:
         if path.stat().st_size > _FILE_BYTES_MAX:
             raise ConfigError([Problem(path, 1, "", "is larger than 1 MiB; this is not a config")])
@@ -111,8 +116,14 @@ def _syntax_problem(path: Path, error: MarkedYAMLError) -> Problem:
     return Problem(path, line, "", f"YAML: {what}; check indentation, quotes and colons here")
 
 
-class _Reader:
-    """Converts the round-trip document to plain data, fills in variables, and finds the lines of keys."""
+class YamlReader:
+    """Converts the round-trip document to plain data, fills in variables, and finds the lines of keys.
+
+    Args:
+        path: of the file, for problems.
+        document: what ``parse`` returned.
+        environ: the values of variables.
+    """
 
     def __init__(self, path: Path, document: CommentedMap, environ: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []

@@ -19,6 +19,7 @@ from gateway.cli import main
 from gateway.config import load
 from gateway.config.queries import QueryConfig
 from gateway.config.reference.schema import json_schema
+from gateway.simulate.graphs.reading import is_graphs
 from tests.support.docs_inputs import make_inputs
 from tests.support.documents import ROOT, Block, blocks, documents, filled
 
@@ -40,8 +41,9 @@ OF_PROCESSES: Final = {
     "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
 }
 OF_EC2: Final = {"region": "eu-west-1", "credentials": {"key": "a", "secret": "b"}, "sizes": ["m7i.large"]}
-YAML_BLOCKS = [block for block in blocks("yaml") if not set(YAML(typ="safe").load(block.text)) & FOREIGN]
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GRAPHS: Final = {"graphs"}
+YAML_BLOCKS = [block for block in blocks("yaml") if not set(YAML(typ="safe").load(block.text)) & (FOREIGN | GRAPHS)]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not is_graphs(path))
 LANGUAGES: Final = {"yaml", "console", "sh", "python", "json", "sql", "mermaid", "text", ""}
 COMMAND = get_command(main)
 

@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -192,3 +193,49 @@ def test_one_seed_boots_alike() -> None:
         for there in (cloud(boot_s=10.0, seed=1), cloud(boot_s=10.0, seed=1), cloud(boot_s=10.0, seed=2))
     ]
     assert ready_s[0] == ready_s[1] != ready_s[2]
+
+
+# --------------------------------------------------------------------------------------------------------- failures
+
+
+@given(
+    marks=st.lists(st.floats(0, 20), max_size=12, unique=True),
+    alive=st.tuples(st.floats(0, 10), st.floats(10, 20)),
+    span=st.tuples(st.floats(0, 20), st.floats(0, 20)),
+)
+def test_a_vm_works_while_it_is_there_and_not_down(
+    marks: list[float], alive: tuple[float, float], span: tuple[float, float]
+) -> None:
+    times_s = sorted(marks)
+    down_s = tuple(zip(times_s[::2], times_s[1::2], strict=False))
+    vm = SimulatedVm("v", 1.0, *alive, down_s)
+    from_s, to_s = sorted(span)
+    cuts = sorted({from_s, to_s, *(at for at in (*alive, *times_s) if from_s < at < to_s)})
+    middles = [((a + b) / 2, b - a) for a, b in pairwise(cuts)]
+    works_s = sum(
+        lasts_s
+        for at_s, lasts_s in middles
+        if alive[0] <= at_s < alive[1] and not any(fails_s <= at_s < back_s for fails_s, back_s in down_s)
+    )
+    assert vm.works_s(from_s, to_s) == pytest.approx(works_s, abs=1e-9)
+    assert vm.fails(from_s, to_s) is any(
+        from_s <= fails_s < to_s and alive[0] <= fails_s < alive[1] for fails_s, _ in down_s
+    )
+
+
+def test_failures_that_overlap_count_once_and_cores_are_counted() -> None:
+    there = SimulatedCloud([Datacentre("oslo", (SimulatedHost("o1", 1000.0, 4), SimulatedHost("o2", 2000.0)))])
+    there.start("a", 1000.0, "oslo", cores=3)
+    assert there.fail("a", [(5.0, 9.0), (1.0, 2.0)]).down_s == ((1.0, 2.0), (5.0, 9.0))
+    assert there.fail("a", [(8.0, 12.0)]).down_s == ((1.0, 2.0), (5.0, 12.0))
+    assert (there.host("a"), there.vms[0].mips) == ("o1", 3000.0)
+    with pytest.raises(NoRoomError, match="2000 MIPS free for b"):
+        there.start("b", 1000.0, "oslo", cores=2, host="o1")
+    there.start("b", 1500.0, "oslo")
+    assert there.host("b") == "o2"
+    with pytest.raises(NoRoomError, match="cores of 2500 MIPS"):
+        there.start("c", 2500.0, "oslo")
+    with pytest.raises(ValueError, match="no host o3"):
+        there.start("c", 1.0, "oslo", host="o3")
+    with pytest.raises(ValueError, match="follow each other"):
+        SimulatedVm("v", 1.0, down_s=((2.0, 1.0),))
