@@ -60,8 +60,8 @@ class RunningVertex:
 
     @property
     def instructions_needed(self) -> float:
-        """Instructions to process everything that is queued."""
-        return self.queued_events * self.vertex.ipe
+        """Instructions to process what is queued, as far as its successors have room for the result."""
+        return min(self.queued_events, self._most_emitted) * self.vertex.ipe
 
     def process(self, instructions: float, at_s: float) -> Work:
         """Use up to this many instructions at ``at_s``."""
@@ -133,7 +133,7 @@ class RunningWindow(RunningVertex):
     @property
     def instructions_needed(self) -> float:
         """See ``RunningVertex``."""
-        return 0.0 if self._pending.count > 0 else super().instructions_needed
+        return 0.0 if self._pending.count > 0 else self.queued_events * self.vertex.ipe
 
     def process(self, instructions: float, at_s: float) -> Work:
         """See ``RunningVertex``."""
@@ -183,6 +183,12 @@ class RunningJoin(RunningVertex):
         self._recent.clear()
         self._inside = dict.fromkeys(self._inside, 0.0)
         self._waiting = EventSet()
+
+    @property
+    def instructions_needed(self) -> float:
+        """See ``RunningVertex``."""
+        queued = {name: queue.count for name, queue in self.queues.items()}
+        return self.queued_events * self._part_with_room(queued) * self.vertex.ipe
 
     def process(self, instructions: float, at_s: float) -> Work:
         """See ``RunningVertex``."""

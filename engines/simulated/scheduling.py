@@ -8,18 +8,21 @@ from typing import Protocol
 from engines.simulated.running import RunningVertex
 
 _ROUNDS_MAX = 3
+_DYNAMIC_ROUNDS_MAX = 100
 _NOTHING = 1e-6
+Queries = Sequence[Sequence[RunningVertex]]
+"""The vertices of a VM by query; those of a query in topological order."""
 
 
 class SchedulingStrategy(Protocol):
     """Divides the instructions of a VM's tick among its vertices."""
 
-    def allocate(self, instructions: float, vertices: Sequence[RunningVertex]) -> Iterator[tuple[RunningVertex, float]]:
+    def allocate(self, instructions: float, queries: Queries) -> Iterator[tuple[RunningVertex, float]]:
         """Yield the next vertex and its instructions; it has run when the following one is requested.
 
         Args:
             instructions: of the VM in this tick.
-            vertices: of the VM, in topological order.
+            queries: the vertices of the VM by query.
         """
         ...
 
@@ -27,7 +30,8 @@ class SchedulingStrategy(Protocol):
 class ProportionalToIpe:
     """CEPSim's default: each vertex once, with instructions in proportion to its ipe, needed or not.
 
-    Without weights all vertices can process the same number of events in a tick.
+    All queries of a VM have equal parts (CloudSim's time-sharing). Without weights, all vertices of a query can process
+    the same number of events in a tick.
 
     Args:
         weights: the number of events that a vertex can process for each event of a vertex of weight 1; 1 by default.
@@ -36,33 +40,59 @@ class ProportionalToIpe:
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = dict(weights or {})
 
-    def allocate(self, instructions: float, vertices: Sequence[RunningVertex]) -> Iterator[tuple[RunningVertex, float]]:
+    def allocate(self, instructions: float, queries: Queries) -> Iterator[tuple[RunningVertex, float]]:
         """See ``SchedulingStrategy``."""
-        for vertex, part in zip(vertices, self._parts(vertices), strict=True):
-            yield vertex, instructions * part
-
-    def _parts(self, vertices: Sequence[RunningVertex]) -> list[float]:
-        wanted = [self._weights.get(vertex.name, 1.0) * vertex.vertex.ipe for vertex in vertices]
-        whole = sum(wanted)
-        return [instructions / whole for instructions in wanted]
+        for vertices in queries:
+            wanted = [self._weights.get(vertex.name, 1.0) * vertex.vertex.ipe for vertex in vertices]
+            whole = sum(wanted) * len(queries)
+            for vertex, part in zip(vertices, wanted, strict=True):
+                yield vertex, instructions * (part / whole)
 
 
-class WorkConserving:
-    """As ``ProportionalToIpe``, but never more than needed; the rest goes round to vertices that still need some."""
+class DynamicShares:
+    """CEPSim's dynamic strategy: as ``ProportionalToIpe``, but never more than needed, and in rounds.
+
+    What a round leaves is given out in the next one, in which no vertex gets more than its share of the tick either.
+    So vertices in need share what others leave by their weights. There are at most a hundred rounds.
+    """
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._first = ProportionalToIpe(weights)
 
-    def allocate(self, instructions: float, vertices: Sequence[RunningVertex]) -> Iterator[tuple[RunningVertex, float]]:
+    def allocate(self, instructions: float, queries: Queries) -> Iterator[tuple[RunningVertex, float]]:
         """See ``SchedulingStrategy``."""
         left = instructions
-        for vertex, most in self._first.allocate(instructions, vertices):
+        shares = list(self._first.allocate(instructions, queries))
+        for number in range(_DYNAMIC_ROUNDS_MAX):
+            before = left
+            for vertex, most in shares:
+                given = min(left, most, vertex.instructions_needed)
+                if given > _NOTHING or number == 0:
+                    left -= given
+                    yield vertex, given
+            if left <= _NOTHING or left == before:
+                return
+
+
+class WorkConserving:
+    """As ``DynamicShares``, but after the first round each vertex in turn gets all that it needs of what is left.
+
+    Vertices near the producers come first, and nothing is wasted while a vertex can use it.
+    """
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._first = ProportionalToIpe(weights)
+
+    def allocate(self, instructions: float, queries: Queries) -> Iterator[tuple[RunningVertex, float]]:
+        """See ``SchedulingStrategy``."""
+        left = instructions
+        for vertex, most in self._first.allocate(instructions, queries):
             given = min(most, vertex.instructions_needed)
             left -= given
             yield vertex, given
         for _ in range(_ROUNDS_MAX):
             before = left
-            for vertex in vertices:
+            for vertex in (vertex for vertices in queries for vertex in vertices):
                 given = min(left, vertex.instructions_needed)
                 if given > _NOTHING:
                     left -= given

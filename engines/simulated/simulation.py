@@ -72,8 +72,7 @@ class Simulation:
         for query in queries:
             self._add(query, {vm.name for vm in vms})
         self._vms = tuple(
-            (vm, scheduling(vm.name), [v for v in self.vertices.values() if self._placement[v.name] == vm.name])
-            for vm in vms
+            (vm, scheduling(vm.name), [own for query in queries if (own := self._on(vm.name, query))]) for vm in vms
         )
         self._producers = [v for v in self.vertices.values() if isinstance(v, RunningProducer)]
         self._say_room()
@@ -88,6 +87,9 @@ class Simulation:
             inputs = [edge.origin for edge in query.inputs[name]]
             self.vertices[name] = run_vertex(query.vertices[name], inputs, outputs)
             self._edges[name] = tuple(query.outputs[name])
+
+    def _on(self, vm: str, query: QueryGraph) -> list[RunningVertex]:
+        return [self.vertices[name] for name in query.order if self._placement[name] == vm]
 
     @property
     def now_s(self) -> float:
@@ -107,15 +109,15 @@ class Simulation:
         for producer in self._producers:
             producer.generate(from_s, at_s)
         self._receive(at_s)
-        for vm, strategy, vertices in self._vms:
+        for vm, strategy, queries in self._vms:
             if vm.fails(from_s, at_s):
-                for vertex in vertices:
+                for vertex in (vertex for vertices in queries for vertex in vertices):
                     vertex.lose()
             works_s = vm.works_s(from_s, at_s)
             if works_s <= 0:
                 continue
             instructions = vm.mips * _INSTRUCTIONS_PER_MI * works_s
-            for vertex, allocated in strategy.allocate(instructions, vertices):
+            for vertex, allocated in strategy.allocate(instructions, queries):
                 self._process(vertex, allocated, at_s)
         self._say_room()
 

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.simulated.events import EventSet
 from engines.simulated.generators import Bursts, ConstantRate, Generator, Poisson, RecordedRates, UniformIncrease
 from engines.simulated.metrics import Latency, Throughput
 from engines.simulated.placement import SimulatedVm, SpreadQueries
 from engines.simulated.query import Edge, QueryGraph
-from engines.simulated.running import RunningProducer
-from engines.simulated.scheduling import ProportionalToIpe, WorkConserving
+from engines.simulated.running import Output, RunningJoin, RunningProducer
+from engines.simulated.scheduling import DynamicShares, ProportionalToIpe, WorkConserving
 from engines.simulated.simulation import Simulation
-from tests.simulated.cepsim_data import Watched, chain, consumer, operator, producer, window
+from tests.simulated.cepsim_data import Watched, chain, consumer, join, operator, producer, window
 
 GENERATORS: dict[str, tuple[Generator, float]] = {
     "uniform": (ConstantRate(5), 50.0),
@@ -193,7 +194,7 @@ GRAPHS = {
     queue=st.none() | st.floats(1, 40),
     mips=st.floats(1, 400),
     ipe=st.lists(st.sampled_from([1e5, 1e6, 4e6]), min_size=6, max_size=6),
-    conserving=st.booleans(),
+    strategy=st.sampled_from([WorkConserving, DynamicShares, ProportionalToIpe]),
     elsewhere=st.sets(st.sampled_from("abc")),
 )
 def test_every_event_is_somewhere(
@@ -202,7 +203,7 @@ def test_every_event_is_somewhere(
     queue: float | None,
     mips: float,
     ipe: list[float],
-    conserving: bool,
+    strategy: Callable[[], Any],
     elsewhere: set[str],
 ) -> None:
     edges = [Edge(*ends) for ends in GRAPHS[graph]]
@@ -218,7 +219,6 @@ def test_every_event_is_somewhere(
         if name in made:
             made[name] = producer(name, generator, ipe=made[name].ipe)
     query = QueryGraph("q", list(made.values()), edges)
-    strategy = WorkConserving if conserving else ProportionalToIpe
     watched = Watched(query, mips=mips, elsewhere=tuple(elsewhere), scheduling=lambda _: strategy())
     simulation = watched.simulation
     for _ in range(12):
@@ -255,3 +255,65 @@ def test_warm_up_can_be_left_out() -> None:
     simulation.run(3)
     assert late.latency_s("c") == pytest.approx(1.0)  # the third tick of a chain that falls behind
     assert late_throughput.per_s("c", 3) == pytest.approx(4 / 0.5)
+
+
+# ------------------------------------------------------------------------------------- what is left of a share
+
+
+def bounded(strategy: Callable[[], Any]) -> Watched:
+    """A producer with more events than the queue of ``f`` holds, and a consumer that needs more than its share."""
+    edges = [Edge("p", "f"), Edge("f", "c", 10.0)]
+    query = QueryGraph("q", [producer("p", 1000), operator("f", queue_events=50), consumer("c")], edges)
+    return Watched(query, mips=600, scheduling=lambda _: strategy())
+
+
+@pytest.mark.parametrize("strategy", [WorkConserving, DynamicShares])
+def test_a_vertex_before_a_full_queue_leaves_instructions_to_others(strategy: Callable[[], Any]) -> None:
+    watched = bounded(strategy)
+    watched.simulation.run(10)
+    # 50 events a tick fit into f's queue: 50 + 50 + 500 million instructions, which are all that there are.
+    assert sum(watched.processed("c")) == pytest.approx(500 * 10, rel=0.01)
+    assert watched.simulation.vertices["p"].instructions_needed == pytest.approx(50e6)
+
+
+def test_a_join_needs_only_what_its_output_has_room_for() -> None:
+    joined = RunningJoin(join("j", window_s=1.0, reduction=1.0), ["p", "r"], [Output("c", 1.0, room=25.0)])
+    for queue in joined.queues.values():
+        queue.add(EventSet(10.0))
+    # 5 of either side make the 25 tuples for which there is room.
+    assert joined.instructions_needed == pytest.approx(10e6)
+
+
+def two_queries(scheduling: Callable[[], Any]) -> list[float]:
+    """Events a second of a costly query (100 events a second, 9 million instructions) and of a cheap one on one VM."""
+    queries = [
+        QueryGraph(name, [producer(f"{name}p", 100), consumer(f"{name}c", ipe=ipe)], [Edge(f"{name}p", f"{name}c")])
+        for name, ipe in (("a", 9e6), ("b", 1e6))
+    ]
+    vms, throughput = [SimulatedVm("v", 120)], Throughput(queries)
+    placement = SpreadQueries().place(queries, vms)
+    Simulation(
+        queries, vms, placement, interval_s=1.0, scheduling=lambda _: scheduling(), calculators=[throughput]
+    ).run(10)  # fmt: skip
+    return [throughput.per_s(f"{name}c", 10) for name in "ab"]
+
+
+def test_queries_have_equal_parts_whatever_their_vertices_cost() -> None:
+    # 60 million instructions for either: 6 events of 10 million, and 30 of 2 million.
+    assert two_queries(ProportionalToIpe) == pytest.approx([6, 30])
+
+
+def test_dynamic_shares_give_what_is_left_by_weight_and_never_more_than_the_share() -> None:
+    query = chain(producer("p", 10), operator("f", ipe=2e6), consumer("c", ipe=7e6), selectivity=0.1)
+    watched = Watched(query, mips=50, scheduling=lambda _: DynamicShares())
+    watched.simulation.run(5)
+    assert watched.throughput.per_s("c", 5) == pytest.approx(10, rel=0.01)
+    # p and f want more than there is. In each round they get up to 5 and 10 million, until 50 are gone.
+    overload = chain(producer("p", 1000), operator("f", ipe=2e6), consumer("c", ipe=7e6), selectivity=0.0)
+    fair, greedy = (
+        Watched(overload, mips=50, scheduling=lambda _, of=of: of()) for of in (DynamicShares, WorkConserving)
+    )
+    for one in (fair, greedy):
+        one.simulation.run(1)
+    assert [sum(fair.processed(name)) for name in "pf"] == pytest.approx([20, 15])
+    assert [sum(greedy.processed(name)) for name in "pf"] == pytest.approx([40, 5])

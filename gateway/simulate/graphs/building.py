@@ -26,7 +26,7 @@ from engines.simulated.query import (
     WindowedOperator,
     constant,
 )
-from engines.simulated.scheduling import ProportionalToIpe, SchedulingStrategy, WorkConserving
+from engines.simulated.scheduling import DynamicShares, ProportionalToIpe, SchedulingStrategy, WorkConserving
 from engines.simulated.simulation import Simulation
 from gateway.simulate.graphs.model import (
     ConsumerSection,
@@ -45,6 +45,7 @@ _FAILURES_MAX = 10_000
 _PLACING: Mapping[str, PlacementStrategy] = {"queries": SpreadQueries(), "vertices": SpreadVertices()}
 _SCHEDULING: Mapping[str, Callable[[Mapping[str, float]], SchedulingStrategy]] = {
     "weighted": ProportionalToIpe,
+    "dynamic": DynamicShares,
     "work_conserving": WorkConserving,
 }
 

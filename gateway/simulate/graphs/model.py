@@ -263,8 +263,8 @@ class GraphsFile(Section):
         vms: by name.
         placement: ``queries``: each query goes as a whole to the VM with the least work for its speed; ``vertices``:
             each vertex.
-        scheduling: how the instructions of a VM are divided among its vertices: ``weighted`` (CEPSim's default) or
-            ``work_conserving``.
+        scheduling: how the instructions of a VM are divided among its vertices: ``weighted`` (CEPSim's default),
+            ``dynamic`` or ``work_conserving``.
         failures: of VMs and hosts.
         tick_s: the simulation interval.
         for_s: how long to simulate.
@@ -276,7 +276,7 @@ class GraphsFile(Section):
     between: NetworkSection = NetworkSection()
     vms: dict[Name, VmSection] = Field(min_length=1, max_length=_MANY)
     placement: Literal["queries", "vertices"] = "queries"
-    scheduling: Literal["weighted", "work_conserving"] = "weighted"
+    scheduling: Literal["weighted", "dynamic", "work_conserving"] = "weighted"
     failures: list[FailureSection] = Field(default=[], max_length=_MANY)
     tick_s: LongerThanZero = Field(default=0.01, alias="tick")
     for_s: LongerThanZero = Field(default=600.0, alias="for")
