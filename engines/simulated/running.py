@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engines.simulated.events import EventSet
+from engines.simulated.events import EventQueue, EventSet
 from engines.simulated.query import Consumer, JoinOperator, Operator, Producer, Vertex, WindowedOperator
 
 _BISECTIONS = 50
@@ -43,15 +43,15 @@ class RunningVertex:
     def __init__(self, vertex: Vertex, inputs: list[str], outputs: list[Output]) -> None:
         self.vertex = vertex
         self.name = vertex.name
-        self.queues: dict[str, EventSet] = {name: EventSet() for name in inputs}
+        self.queues: dict[str, EventQueue] = {name: EventQueue() for name in inputs}
         self.outputs = outputs
         self.lost_events = 0.0
 
     def lose(self) -> None:
         """Forget everything that is in memory, since the VM fails; ``lost_events`` counts it."""
-        for name, queue in self.queues.items():
+        for queue in self.queues.values():
             self.lost_events += queue.count
-            self.queues[name] = EventSet()
+            queue.clear()
 
     @property
     def queued_events(self) -> float:

@@ -1,13 +1,19 @@
 """Latency (eq. 2-6) and throughput (eq. 7-10) of small graphs, worked out by hand.
 
-Ticks last 1 s. Events that are generated in a tick come in its middle. At the end of the tick, events for which there
-are instructions pass through all vertices.
+Queues are first in, first out, so eq. 4 and 5 hold for events that came together. Ticks last 1 s. Events that are
+generated in a tick come in its middle. At the end of the tick, events for which there are instructions pass through
+all vertices.
 """
 
 from __future__ import annotations
 
-import pytest
+from collections import deque
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.simulated.events import EventQueue, EventSet
 from engines.simulated.generators import RecordedRates
 from engines.simulated.placement import Link
 from engines.simulated.query import Edge, QueryGraph
@@ -28,11 +34,12 @@ def test_a_chain_that_falls_behind() -> None:
     # 8 million instructions a tick, half of them for either vertex: 4 events a tick of 6.
     watched = Watched(chain(producer("p", 6), consumer("c")), mips=8)
     watched.simulation.run(3)
-    # t=1: 6 @ 0.5 (ts), 4 go:            l = 1 - 0.5 = 0.5;   2 @ 0.5 stay.
-    # t=2: (6*1.5 + 2*0.5) / 8 = 1.25,    l = 2 - 1.25 = 0.75; 4 @ 1.25 stay.
-    # t=3: (6*2.5 + 4*1.25) / 10 = 2.0,   l = 3 - 2.0 = 1.0.   Mean (eq. 6): 2.25 / 3 = 0.75.
-    assert watched.latency.latency_s("c") == pytest.approx(0.75)
-    # 4 of 6, 4 of 8 and 4 of 10 events (eq. 7): 12 in 3 s.
+    # First in, first out:
+    # t=1: 4 of the 6 @ 0.5 (ts) go:             l = 1 - 0.5 = 0.5.
+    # t=2: the 2 @ 0.5 and 2 of the 6 @ 1.5 go:  ts = 1.0, l = 2 - 1.0 = 1.0.
+    # t=3: the 4 @ 1.5 go:                       l = 3 - 1.5 = 1.5.   Mean (eq. 6): 3 / 3 = 1.
+    assert watched.latency.latency_s("c") == pytest.approx(1.0)
+    # 4 events in each tick (eq. 7): 12 in 3 s.
     assert watched.throughput.per_s("c", 3) == pytest.approx(4)
 
 
@@ -44,11 +51,11 @@ def test_several_producers_share_by_the_size_of_their_queues() -> None:
     watched.simulation.run(2)
     # t=1: p1 sends 2 of 3 (l = 0.5), p2 its 1 (l = 0.5); u takes 2 of 3: 4/3 and 2/3; c takes 2, l = 0.5.
     #      left: p1 1 @ 0.5; u: 2/3 and 1/3, both @ 1 with l = 0.5.
-    # t=2: p1 holds 4 @ (3*1.5 + 0.5)/4 = 1.25: sends 2 with l = 0.75; p2 sends 1 with l = 0.5.
-    #      u from p1: 8/3 @ (2*2 + 2/3*1)/(8/3) = 1.75, l = (2*0.75 + 2/3*0.5)/(8/3) = 0.6875
-    #      u from p2: 4/3 @ (1*2 + 1/3*1)/(4/3) = 1.75, l = 0.5; it takes 4/3 and 2/3 of them:
-    #      ts = 1.75; l = (4/3*0.6875 + 2/3*0.5)/2 + (2 - 1.75) = 0.625 + 0.25 = 0.875.
-    assert watched.latency.latency_s("c") == pytest.approx((0.5 + 0.875) / 2)
+    # t=2: p1 holds 1 @ 0.5 and 3 @ 1.5: sends 1 of either, ts = 1, with l = 1; p2 sends 1 @ 1.5 with l = 0.5.
+    #      u holds 2/3 @ 1 (l = 0.5) and 2 @ 2 (l = 1) from p1, 1/3 @ 1 and 1 @ 2 (l = 0.5) from p2; it takes
+    #      4/3 from p1: the 2/3, and 2/3 of the 2: ts = 1.5, l = 0.75; and 2/3 from p2: ts = 1.5, l = 0.5;
+    #      l = (4/3*0.75 + 2/3*0.5)/2 + (2 - 1.5) = 2/3 + 0.5.
+    assert watched.latency.latency_s("c") == pytest.approx((0.5 + 2 / 3 + 0.5) / 2)
     # Every event stands for one produced event: 2 in each tick.
     assert watched.throughput.per_s("c", 2) == pytest.approx(2)
 
@@ -158,3 +165,49 @@ def test_a_join_waits_for_its_other_side() -> None:
     # p1's 2 are in j since 1 with l = 0.5 and go at 3: 2.5; p2's 4 pass at once, l = 0.5: (2*2.5 + 4*0.5)/6 = 7/6.
     assert watched.latency.latency_s("c") == pytest.approx(7 / 6)
     assert watched.throughput.per_s("c", 4) == pytest.approx((2 + 4) / 4)
+
+
+def test_in_overload_latency_is_the_age_of_the_oldest_and_not_of_the_mean() -> None:
+    # 10 events a second come and 5 are served: what leaves at t came at t / 2.
+    watched = Watched(chain(producer("p", 10), consumer("c")), mips=10)
+    watched.simulation.run(60)
+    assert watched.latency.latency_s("c") == pytest.approx(30 / 2, abs=0.6)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.floats(0.01, 10), st.sampled_from([0.0, 0.25, 1.0]), st.just(0.0) | st.floats(0.01, 12)),
+        min_size=1, max_size=40,
+    )
+)  # fmt: skip
+def test_a_queue_is_first_in_first_out_and_loses_nothing(steps: list[tuple[float, float, float]]) -> None:
+    queue, due = EventQueue(), deque[list[float]]()
+    for at_s, (count, selectivity, most) in enumerate(steps):
+        queue.add(EventSet(count, at_s, 0.0, {"p": count}), selectivity)
+        due.append([at_s, count * selectivity, count])
+        taken, left, expected = queue.take(most), most, [0.0, 0.0, 0.0]
+        while due and left > 1e-12:
+            group = due[0]
+            part = min(1.0, left / group[1]) if group[1] > 0 else 1.0
+            if group[1] > 0:
+                moments = (group[1], group[0] * group[1], group[2])
+                expected = [a + b * part for a, b in zip(expected, moments, strict=True)]
+            left -= group[1] * part
+            due[0] = [group[0], group[1] * (1 - part), group[2] * (1 - part)]
+            if part == 1.0:
+                due.popleft()
+        assert taken.count == pytest.approx(expected[0], abs=1e-6)
+        assert taken.count * taken.at_s == pytest.approx(expected[1], abs=1e-5)
+        assert taken.totals.get("p", 0.0) == pytest.approx(expected[2], abs=1e-5)
+    assert queue.count == pytest.approx(sum(group[1] for group in due), abs=1e-6)
+
+
+def test_a_long_queue_keeps_its_order_with_few_groups() -> None:
+    queue = EventQueue()
+    for at_s in range(100_000):
+        queue.add(EventSet(1.0, float(at_s)))
+    assert queue.count == 100_000
+    ages = [queue.take(1000.0).at_s for _ in range(100)]
+    # A group is at most a 256th of the queue, 390 events.
+    assert ages == pytest.approx([1000 * n + 499.5 for n in range(100)], abs=256)
+    assert ages == sorted(ages)
