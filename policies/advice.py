@@ -160,7 +160,6 @@ class FitOrder:
     """Models to be trained elsewhere: one for each training set, in this order."""
 
     training: tuple[TrainingSet, ...]
-    seed: int
 
 
 class VmPolicy(ABC):

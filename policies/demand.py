@@ -142,7 +142,7 @@ class Demand:
     def _fit(self, event_id: str, query: str, order: FitOrder) -> Fit:
         self._fitting.add(query)
         cause = Cause(event_id, f"{query}: its models learn what was seen since the last time")
-        return Fit(query=query, training=order.training, seed=order.seed, cause=cause)
+        return Fit(query=query, training=order.training, cause=cause)
 
     def fitted(self, event: Fitted) -> None:
         """Keep the result of a training for a policy's next question.

@@ -249,7 +249,6 @@ class Fit:
 
     query: str
     training: tuple[TrainingSet, ...] = field(repr=False)
-    seed: int
     cause: Cause
 
 

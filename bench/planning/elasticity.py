@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planning.document import table
-from planning.traces import PERIODS_S, SEED, TRAINING_POINTS, Trace
+from planning.traces import PERIODS_S, TRAINING_POINTS, Trace
 from policies.advice import Advice, Seen, Site, StandingVm
 from policies.arrays import Array
 from policies.gaussian.forecaster import train
@@ -167,7 +167,6 @@ class Planned(Policy):
         """The forecasts (events per second) for the windows in which VMs serve, at the time of their order."""
         for window in range(world.begins - HISTORY, world.begins):
             self._planner.decide(*self._seen(window, ()))
-        self._rng = np.random.default_rng(SEED)
         if not self._trained():
             raise ValueError("the planner does not want to be trained after so long a history")
 
@@ -179,7 +178,7 @@ class Planned(Policy):
         order = self._planner.fit_order()
         if order is None:
             return False
-        self._planner.fitted(tuple(train(each, self._rng, restarts=0) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training), "")
         return True
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:

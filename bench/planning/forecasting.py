@@ -14,7 +14,7 @@ import numpy as np
 
 from planning.document import table
 from planning.peers import Result, regressions, sklearn_fit, start_lengths
-from planning.traces import PERIODS_S, SEED, STEPS_AHEAD, TRAINING_POINTS, WEEK_S, Trace
+from planning.traces import PERIODS_S, STEPS_AHEAD, TRAINING_POINTS, WEEK_S, Trace
 from policies.arrays import Array
 from policies.gaussian.calibration import Z_COVERED
 from policies.gaussian.features import DAY_S, features
@@ -67,7 +67,7 @@ def gaussian_process(trace: Trace, n: int) -> Iterator[Result]:
     """Ours, in both protocols."""
     forecaster, truth = fed(trace, n), trace.values[n:]
     began = time.process_time()
-    trained = train(forecaster.training_set(), np.random.default_rng(SEED), restarts=0)
+    trained = train(forecaster.training_set())
     fit_s = time.process_time() - began
     forecaster.adopt(trained)
     ahead = forecaster.forecast(trace.at_s[n:])
@@ -102,7 +102,7 @@ def fit_times(traces: Sequence[Trace]) -> str:
         y = (trace.values[:size] - trace.values[:size].mean()) / trace.values[:size].std()
         theirs_s = _cpu_s(lambda x=x, y=y: sklearn_fit(x, y))
         same_s = _cpu_s(lambda x=x, y=y: _equation_8(x, y))
-        whole_s = _cpu_s(lambda f=forecaster: train(f.training_set(), np.random.default_rng(SEED), restarts=0))
+        whole_s = _cpu_s(lambda f=forecaster: train(f.training_set()))
         cells = (f"{theirs_s:.1f}", f"{same_s:.1f}", f"{same_s / theirs_s:.2f}")
         rows.append((size, *cells, f"{whole_s:.1f}", f"{whole_s / theirs_s:.2f}"))
     header = ("points", "scikit-learn, eq. 8, CPU s", "ours, eq. 8, CPU s", "ratio", "ours as used, CPU s", "ratio")
@@ -111,7 +111,7 @@ def fit_times(traces: Sequence[Trace]) -> str:
 
 def _equation_8(x: Array, y: Array) -> None:
     bounds = [(1e-2, 300.0), *[(1e-5, 1e5)] * x.shape[1], (3e-3, 300.0)]
-    fit(Ard(1.0, tuple(start_lengths(x))), 0.3, x, y, bounds=bounds, rng=np.random.default_rng(SEED), restarts=0)
+    fit(Ard(1.0, tuple(start_lengths(x))), 0.3, x, y, bounds=bounds)
 
 
 def _cpu_s(work: Callable[[], object]) -> float:

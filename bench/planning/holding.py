@@ -48,7 +48,7 @@ class Asked:
         order = self._planner.fit_order()
         if order is None:
             raise ValueError("the planner does not want to be trained after so long a history")
-        self._planner.fitted(tuple(train(each, self._rng, restarts=0) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training), "")
         for _ in range(JUDGED):
             advice = self.answer()
         if "a new plan" not in advice.why:

@@ -83,7 +83,7 @@ def _forecaster() -> tuple[Forecaster, float]:
     for _ in range(HISTORY):
         now_s += WINDOW_S
         forecaster.observe(now_s, max(_rate(now_s) + 30 * rng.normal(), 0.0))
-    forecaster.adopt(train(forecaster.training_set(), rng, restarts=0))
+    forecaster.adopt(train(forecaster.training_set()))
     return forecaster, now_s
 
 

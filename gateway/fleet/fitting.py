@@ -97,7 +97,7 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
     Raises:
         FittingError: it failed, or took too long.
     """
-    order = await asyncio.to_thread(pickle.dumps, (command.training, command.seed))
+    order = await asyncio.to_thread(pickle.dumps, command.training)
     # Found through this package's path, whatever the working directory contains.
     root = Path(__file__).parents[2]
     try:
@@ -132,12 +132,9 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
 
 def fit(command: Fit) -> tuple[Trained, ...]:
     """Return the models of an order, trained in this process."""
-    import numpy as np
-
     from policies.gaussian.forecaster import train
 
-    rng = np.random.default_rng(command.seed)
-    return tuple(train(training, rng, restarts=0) for training in command.training)
+    return tuple(train(training) for training in command.training)
 
 
 def main() -> None:
@@ -145,8 +142,8 @@ def main() -> None:
     from policies.signals import Cause
 
     os.nice(_NICE)
-    training, seed = pickle.load(sys.stdin.buffer)  # noqa: S301 -- from our own parent, over a pipe
-    models = fit(Fit(query="", training=training, seed=seed, cause=Cause("", "")))
+    training = pickle.load(sys.stdin.buffer)  # noqa: S301 -- from our own parent, over a pipe
+    models = fit(Fit(query="", training=training, cause=Cause("", "")))
     pickle.dump(models, sys.stdout.buffer)
 
 

@@ -121,7 +121,7 @@ class Trained:
         return unwarped(mean * self.scale + self.offset, std * self.scale)
 
 
-def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1) -> Trained:
+def train(training: TrainingSet) -> Trained:
     """Find hyperparameters by maximum likelihood and condition on the training set (Figure 3, steps 1 and 2).
 
     Raises:
@@ -135,10 +135,10 @@ def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1)
     kernel, bounds = _start(training)
     bounds = [*bounds, _NOISE_BOUNDS]
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), _FIT_MOST)).round().astype(int))
-    fitted = fit(kernel, 0.3, training.x[some], y[some], bounds=bounds, rng=rng, restarts=restarts)
+    fitted = fit(kernel, 0.3, training.x[some], y[some], bounds=bounds)
     if len(some) < len(y):
         found, noise = fitted.kernel, fitted.noise
-        fitted = fit(found, noise, training.x, y, bounds=bounds, rng=rng, restarts=0, steps_most=_POLISH_STEPS)
+        fitted = fit(found, noise, training.x, y, bounds=bounds, steps_most=_POLISH_STEPS)
     return Trained(fitted, training.x, y, offset, scale, training.observed)
 
 

@@ -73,13 +73,11 @@ def fit(
     y: Array,
     *,
     bounds: Sequence[tuple[float, float]],
-    rng: np.random.Generator,
-    restarts: int = 2,
     steps_most: int = 200,
 ) -> FittedKernel:
-    """Minimise the negative log marginal likelihood by L-BFGS-B, from the given start and from random ones.
+    """Minimise the negative log marginal likelihood by L-BFGS-B, from the given start (decision 0155).
 
-    More restarts never make the result worse. It takes O(n^3) a step: run it where nobody waits.
+    It takes O(n^3) a step: run it where nobody waits.
 
     Args:
         start: kernel to start from.
@@ -87,9 +85,7 @@ def fit(
         x: shape (n, n_features).
         y: shape (n,), of mean zero.
         bounds: least and greatest value of each hyperparameter and, last, of the noise: not their logarithms.
-        rng: draws random starts, uniform between the logarithms of the bounds.
-        restarts: how many random starts.
-        steps_most: bound on the optimiser's steps, each start.
+        steps_most: bound on the optimiser's steps.
 
     Raises:
         ValueError: shapes or bounds do not match, or a value is not finite.
@@ -97,7 +93,6 @@ def fit(
     x, y = finite("x", x, 2), finite("y", y, 1)
     first = np.append(start.theta, np.log(noise))
     low, high = _log_bounds(bounds, len(first))
-    starts = [np.clip(first, low, high), *rng.uniform(low, high, size=(restarts, len(first)))]
 
     def objective(theta: Array) -> tuple[float, Array]:
         try:
@@ -105,26 +100,22 @@ def fit(
         except np.linalg.LinAlgError:
             return np.inf, np.zeros_like(theta)  # the line search turns back from here
 
-    runs = [
-        minimize(
-            objective,
-            theta,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(low, high, strict=True)),
-            options={"maxiter": steps_most},
-        )
-        for theta in starts
-    ]
-    best = min(runs, key=lambda run: float(run.fun))
+    best = minimize(
+        objective,
+        np.clip(first, low, high),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(low, high, strict=True)),
+        options={"maxiter": steps_most},
+    )
     if not np.isfinite(best.fun):
-        raise ValueError(f"no start of {len(runs)} made K + sigma^2 I positive definite: raise the least noise")
+        raise ValueError("K + sigma^2 I was not positive definite at the start: raise the least noise")
     return FittedKernel(
         kernel=start.with_theta(best.x[:-1]),
         noise=float(np.exp(best.x[-1])),
         nll=float(best.fun),
         converged=bool(best.success),
-        evaluations=sum(int(run.nfev) for run in runs),
+        evaluations=int(best.nfev),
     )
 
 

@@ -80,7 +80,6 @@ class Learned:
         self._windows = 0
         self._ordered_at: int | None = None
         self._fitted_at = 0
-        self._orders = 0
         self._trouble = ""
 
     @property
@@ -201,9 +200,8 @@ class Learned:
         if not due or not (quiet or waited >= 2 * every):
             return None
         self._ordered_at = self._windows
-        self._orders += 1
         models = [self._input, self._busy] if self._busy.trainable else [self._input]
-        return FitOrder(tuple(model.training_set() for model in models), self._orders)
+        return FitOrder(tuple(model.training_set() for model in models))
 
     def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
         """Adopt the result of a training; if it failed, the earlier models stay."""

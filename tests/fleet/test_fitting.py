@@ -25,7 +25,7 @@ def order(points: int = 40) -> Fit:
     rng = np.random.default_rng(5)
     for at in range(points):
         forecaster.observe(1e9 + 60.0 * at, 100.0 + 50 * np.sin(at / 5) + rng.normal(0, 5))
-    return Fit(query="q", training=(forecaster.training_set(),), seed=3, cause=Cause("e1", "learn"))
+    return Fit(query="q", training=(forecaster.training_set(),), cause=Cause("e1", "learn"))
 
 
 class Heard:

@@ -74,7 +74,7 @@ def test_an_interval_is_right_where_noise_grows_with_the_rate_and_has_outliers(l
     forecaster, n = Forecaster(24 * 7), 24 * 7
     for moment, value in zip(at_s[:n], values[:n], strict=True):
         forecaster.observe(float(moment), float(value))
-    forecaster.adopt(train(forecaster.training_set(), rng, restarts=0))
+    forecaster.adopt(train(forecaster.training_set()))
     inside = []
     for at in range(n, len(at_s) - lead + 1):
         forecast = forecaster.forecast(at_s[at + lead - 1 : at + lead])

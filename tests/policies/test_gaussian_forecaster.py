@@ -48,7 +48,7 @@ def test_engines_are_a_fourth_feature() -> None:
 
 def test_a_daily_cycle_is_forecast_a_day_ahead_within_its_noise() -> None:
     forecaster = fed(24 * 8, window=24 * 8)
-    forecaster.adopt(train(forecaster.training_set(), np.random.default_rng(1)))
+    forecaster.adopt(train(forecaster.training_set()))
     ahead_s = START_S + HOUR_S * (24 * 8 + np.arange(24))
     forecast = forecaster.forecast(ahead_s)
     truth = daily(ahead_s)
@@ -74,7 +74,7 @@ def test_a_cycle_that_wandered_is_not_forgotten_within_days() -> None:
     forecaster, rng = Forecaster(200), np.random.default_rng(0)
     for moment, value in zip(at_s, np.maximum(wandering_day(at_s, rng), 0.0), strict=True):
         forecaster.observe(float(moment), float(value))
-    trained = train(forecaster.training_set(), rng, restarts=0)
+    trained = train(forecaster.training_set())
     cycles = [part for part in trained.fitted.kernel.parts if isinstance(part, Periodic)]  # type: ignore[attr-defined]
     assert [cycle.memory >= 8 * cycle.period * (1 - 1e-9) for cycle in cycles] == [True]
     forecaster.adopt(trained)
@@ -91,7 +91,7 @@ def test_the_90_percent_interval_covers_about_90_percent() -> None:
         forecaster = Forecaster(24 * 8)
         for moment, value in zip(at_s[:192], values[:192], strict=True):
             forecaster.observe(float(moment), float(value))
-        forecaster.adopt(train(forecaster.training_set(), rng, restarts=0))
+        forecaster.adopt(train(forecaster.training_set()))
         forecast = forecaster.forecast(at_s[192:])
         inside += (np.abs(values[192:] - forecast.mean) <= 1.645 * forecast.std).tolist()
     assert 0.82 <= np.mean(inside) <= 0.97
@@ -102,7 +102,7 @@ def test_latency_is_learnt_by_number_of_engines() -> None:
     for step in range(120):
         engines = 1 + step % 4
         forecaster.observe(START_S + 60.0 * step, 2.0 / engines, engines)
-    forecaster.adopt(train(forecaster.training_set(), np.random.default_rng(0), restarts=0))
+    forecaster.adopt(train(forecaster.training_set()))
     forecast = forecaster.forecast([START_S + 60.0 * 121] * 4, [1, 2, 3, 4])
     assert forecast.mean == pytest.approx([2.0, 1.0, 2 / 3, 0.5], abs=0.1)
 
@@ -117,7 +117,7 @@ def scratch(forecaster: Forecaster, trained: Trained) -> Posterior:
 @pytest.mark.parametrize("meanwhile", [0, 3, 60])
 def test_what_is_observed_while_training_runs_is_not_lost(meanwhile: int) -> None:
     forecaster = fed(50, window=40)
-    trained = train(forecaster.training_set(), np.random.default_rng(0), restarts=0)
+    trained = train(forecaster.training_set())
     for step in range(50, 50 + meanwhile):
         forecaster.observe(START_S + HOUR_S * step, 100.0 + step)
     forecaster.adopt(trained)
@@ -136,7 +136,7 @@ def test_a_constant_is_forecast_as_itself() -> None:
     forecaster = Forecaster(20)
     for step in range(20):
         forecaster.observe(START_S + 60 * step, 42.0)
-    forecaster.adopt(train(forecaster.training_set(), np.random.default_rng(0)))
+    forecaster.adopt(train(forecaster.training_set()))
     assert forecaster.forecast([START_S + 1500]).mean == pytest.approx([42.0])
 
 
@@ -144,7 +144,7 @@ def test_a_rate_is_never_forecast_negative() -> None:
     forecaster = Forecaster(30)
     for step in range(30):
         forecaster.observe(START_S + 60 * step, max(0.0, 100.0 - 5 * step))
-    forecaster.adopt(train(forecaster.training_set(), np.random.default_rng(0)))
+    forecaster.adopt(train(forecaster.training_set()))
     assert (forecaster.forecast(START_S + 60.0 * np.arange(25, 60)).mean >= 0).all()
 
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_done_is_refused() -> None:
     forecaster = fed(3, window=10)
     assert not forecaster.trainable
     with pytest.raises(ValueError, match="3 observations are too few"):
-        train(forecaster.training_set(), np.random.default_rng(0))
+        train(forecaster.training_set())
     with pytest.raises(ValueError, match="before a model was adopted"):
         forecaster.forecast([0.0])
     with pytest.raises(ValueError, match="window of 2 observations"):
@@ -164,7 +164,7 @@ def test_what_cannot_be_done_is_refused() -> None:
 @pytest.mark.parametrize("lead", [1, 3, 50])
 def test_what_would_have_been_forecast_lately_is_what_was_forecast_without_what_came_later(lead: int) -> None:
     forecaster = fed(60, window=60)
-    trained = train(forecaster.training_set(), np.random.default_rng(0), restarts=0)
+    trained = train(forecaster.training_set())
     forecaster.adopt(trained)
     seen, forecast, before = forecaster.lately(lead, 5)
     values = forecaster.training_set().y

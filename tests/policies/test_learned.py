@@ -57,7 +57,7 @@ def calm(spare_engines: float) -> Learned:
         if window == 80:
             order = learned.fit_order(quiet=True)
             assert order is not None
-            learned.fitted(tuple(train(each, rng, restarts=0) for each in order.training), "")
+            learned.fitted(tuple(train(each) for each in order.training), "")
         learned.observe(1000.0 + 5 * window, 700.0 + 30 * rng.normal(), 1, 0.001)
     return learned
 
@@ -72,11 +72,10 @@ BUSY_LEAD = 8
 
 def observe_busy(learned: Learned, first: int, times: list[tuple[int, float]]) -> None:
     """Show windows with this many engines, each busy this long with an event, and train whenever requested."""
-    rng = np.random.default_rng(first)
     for window, (engines, event_s) in enumerate(times, first):
         learned.observe(1e9 + window, 10.0 + window % 7, engines, event_s)
         if (order := learned.fit_order(quiet=True)) is not None:
-            learned.fitted(tuple(train(each, rng, restarts=0) for each in order.training), "")
+            learned.fitted(tuple(train(each) for each in order.training), "")
 
 
 def timed(times: list[tuple[int, float]]) -> Learned:

@@ -28,7 +28,7 @@ class Trained:
             self.window()
         order = self._planner.fit_order()
         assert order is not None
-        self._planner.fitted(tuple(train(each, self._rng, restarts=0) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training), "")
         for _ in range(20):
             self.window()
 
@@ -116,11 +116,11 @@ def test_a_first_batch_that_took_long_keeps_no_planner_from_a_vm(first_s: float)
     terms = BillingTerms(period_s=10.0, minimum_s=10.0, usd_per_hour=0.1, usd_per_gb_sent=0.09)
     site = Site(max_vms=1, terms=terms, boot_s=1.0, slot_s=1.0)
     options = PlannerOptions(window_s=1.0, windows=16, cycles_s=(float(CYCLE_WINDOWS),))
-    planner, rng = Planner(options, site, latency_s=1.0), np.random.default_rng(1)
+    planner = Planner(options, site, latency_s=1.0)
     wanted = []
     for window in range(8 * CYCLE_WINDOWS):
         at_s = 1.7e9 + window
         wanted.append(planner.advise(Seen(at_s=at_s, wall_s=at_s, slot=bursty(window, first_s))).wanted)
         if (order := planner.fit_order()) is not None:
-            planner.fitted(tuple(train(each, rng, restarts=0) for each in order.training), "")
+            planner.fitted(tuple(train(each) for each in order.training), "")
     assert 1 in wanted

@@ -259,7 +259,7 @@ def test_bursts_that_never_coincide_cost_what_each_alone_wants(request: pytest.F
     request.getfixturevalue("each_alone")
     alone = Lived(bursts(20.0), bursts(20.0 + CYCLE_S / 2))
     assert apart.outcome.vms <= alone.outcome.vms
-    assert apart.outcome.usd <= alone.outcome.usd
+    assert apart.outcome.usd <= alone.outcome.usd + 1e-9
     assert apart.mean_s < 2.0  # the latency that is promised
 
 

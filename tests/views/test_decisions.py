@@ -82,7 +82,7 @@ async def test_what_changed_is_written_at_once(tmp_path: Path, change: dict[str,
 
 async def test_a_line_holds_all_that_was_looked_at(tmp_path: Path) -> None:
     others = SetRoute(query="other", shares=((HOME, 1.0),), cause=Cause("e1", "no"))
-    fit = Fit(query="q", training=(), seed=1, cause=Cause("e1", "learn"))
+    fit = Fit(query="q", training=(), cause=Cause("e1", "learn"))
     await noted(tmp_path, (1000.0, decided(), [START, others, fit]))
     (line,) = written(tmp_path)
     assert line["at"] == "1970-01-01T00:16:40.000+00:00"
