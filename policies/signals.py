@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policies.advice import Advice, PolicyAnswer, Question
+from policies.advice import Advice, Option, PolicyAnswer, Question
 from policies.money.billing import NO_TRAFFIC, Traffic
 from policies.money.ledger import LedgerState
 from policies.slot import HOME as HOME
@@ -299,6 +299,8 @@ class Decision:
         vm_note: the state of the next VM.
         slow: a sentence for each VM that takes long to start.
         equations: what equations 1 and 2 say, with their numbers.
+        rules: what each plain rule would want, by its name, as a sentence.
+        options: what other numbers of VMs would have cost.
     """
 
     query: str
@@ -315,3 +317,5 @@ class Decision:
     vm_note: str
     slow: tuple[str, ...] = ()
     equations: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()

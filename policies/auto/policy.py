@@ -16,9 +16,10 @@ from policies.auto.choosing import Choosing
 from policies.auto.shadow import Capacity, Shadow
 from policies.gaussian.forecaster import Trained
 from policies.lookahead.policy import LookaheadPolicy
+from policies.money.pricing import late_usd, priced
 from policies.planning.enginetimes import EngineTimes
 from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
-from policies.planning.planner import Planner, PlannerOptions, late_usd, priced
+from policies.planning.planner import Planner, PlannerOptions
 from policies.planning.queueing import QueueingOptions, QueueingPolicy
 from policies.switching.switching import SwitchingSettings
 
@@ -114,7 +115,7 @@ class AutoPolicy(VmPolicy):
         capacity = Capacity(
             home_rate=self._times.home_engines / event_s,
             vm_rate=1.0 / event_s,
-            late_usd=late_usd(self._options.planner, self._terms, event_s, sent_bytes),
+            late_usd=late_usd(self._options.planner.miss_usd, self._terms, event_s, sent_bytes),
             sent_usd=self._terms.egress_usd(sent_bytes),
             event_bytes=event_bytes,
         )

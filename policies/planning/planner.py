@@ -8,14 +8,14 @@ model, and while the model's forecasts are worse than those of the plain rule.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Option, Seen, Site
 from policies.arrays import Array
 from policies.gaussian.forecaster import Forecast, Trained
-from policies.money.billing import BillingTerms
+from policies.money.pricing import MISS_FACTOR, late_usd, priced
 from policies.planning.elasticity import PathWalker, RejectionSettings
 from policies.planning.learned import Learned, LearningOptions
 from policies.planning.stategraph import CostSettings, Horizon, Path, RentedVm, costs, shortest_path
@@ -23,12 +23,6 @@ from policies.planning.windows import Window, WindowedPolicy
 
 _STATES_MOST = 64
 """The planner considers at most this many VMs more than there are: its cost grows with their number squared."""
-
-_LEAST_USD_PER_HOUR = 1e-3
-"""The planner treats free VMs as if they cost this much. Otherwise it would keep them all for ever."""
-
-_MISS_FACTOR = 20.0
-"""A late event costs as much as processing this many in the cloud: a VM pays off at a twentieth of its capacity."""
 
 _CHANGE_FACTOR = 0.1
 
@@ -59,25 +53,6 @@ class PlannerOptions:
     most_error: float = 0.1
 
 
-def priced(terms: BillingTerms) -> BillingTerms:
-    """Return the prices that count, whatever the bill says: free VMs have a small one."""
-    return replace(terms, usd_per_hour=max(terms.usd_per_hour, _LEAST_USD_PER_HOUR))
-
-
-def late_usd(options: PlannerOptions, terms: BillingTerms, event_s: float, sent_bytes: float) -> float:
-    """Return MC, the price of a late event.
-
-    Args:
-        options: the user's settings.
-        terms: the prices that count.
-        event_s: how long a VM is busy with an event.
-        sent_bytes: bytes of an event over the WAN.
-    """
-    if options.miss_usd is not None:
-        return options.miss_usd
-    return _MISS_FACTOR * (terms.time_usd(event_s) + terms.egress_usd(sent_bytes))
-
-
 class Planner(WindowedPolicy):
     """Plans for one query.
 
@@ -101,7 +76,7 @@ class Planner(WindowedPolicy):
                 history=options.history,
                 cycles_s=options.cycles_s,
                 lead=self._boot + 1,
-                late_factor=_MISS_FACTOR - 1,
+                late_factor=MISS_FACTOR - 1,
                 spare_engines=1.0,  # VMs are whole: the last one is rented for a part of its power
                 busy_lead=self._windows // 2,
             )
@@ -233,7 +208,7 @@ class Planner(WindowedPolicy):
         event_bytes = slot.input_bytes_per_s / slot.input_rate if slot.input_rate > 0 else 0.0
         sent_bytes = event_bytes * seen.sent_part
         return CostSettings(
-            miss_usd=late_usd(options, terms, event_s, sent_bytes),
+            miss_usd=late_usd(options.miss_usd, terms, event_s, sent_bytes),
             rebalance_usd=_CHANGE_FACTOR * terms.time_usd(terms.period_s)
             if options.change_usd is None
             else options.change_usd,

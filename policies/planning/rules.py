@@ -10,7 +10,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from policies.advice import ENGINES_HOME
 from policies.queueing.degree import BufferGoal, Model, Queue, calculate_degree
+
+_ENGINES_MOST = 65
+"""Rules are evaluated up to this many engines: larger numbers are unrealistic and cost time."""
+
+_GOAL_PROBABILITY = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +223,24 @@ class Damped:
         if self._changed_at_s is None:
             return 0.0
         return self._changed_at_s + self._settings.cool_down_s - at_s
+
+
+def plain_verdicts(observation: Observation, vms_most: int, latency_s: float) -> dict[str, str]:
+    """Return what each plain rule would want, in VMs, as a sentence by its name.
+
+    Args:
+        observation: the measurements; without ``cpu`` the CPU rule has no verdict.
+        vms_most: the greatest number of VMs.
+        latency_s: the promised latency.
+    """
+    most = min(ENGINES_HOME + vms_most, _ENGINES_MOST)
+    goal = BufferGoal(max(1, int(latency_s / observation.busy_s)), _GOAL_PROBABILITY)
+    rules: dict[str, Rule] = {"rate": RateRule(most), "queueing": QueueingRule(goal, most)}
+    if observation.cpu:
+        rules["cpu"] = CpuThreshold(most)
+    observation = replace(observation, engines=min(observation.engines, most))
+    verdicts = {name: rule.decide(observation) for name, rule in rules.items()}
+    return {name: f"{verdict.engines - ENGINES_HOME} VMs: {verdict.why}" for name, verdict in verdicts.items()}
 
 
 def _scaled(seen: Observation, factor: float) -> Observation:

@@ -9,17 +9,12 @@ from dataclasses import dataclass, replace
 
 from policies.advice import ENGINES_HOME, Advice, Seen, Site, VmPolicy
 from policies.planning.enginetimes import EngineTimes
-from policies.planning.rules import CpuThreshold, Observation, QueueingRule, RateRule, Rule
-from policies.queueing.degree import BufferGoal
+from policies.planning.rules import Observation, plain_verdicts
 
 _JITTER = 0.1
 """Slots do not end exactly on time: a window is over when at most this part of a slot is missing."""
 
 _CPU_WINDOWS = 8
-_ENGINES_MOST = 65
-"""Rules are evaluated up to this many engines: larger numbers are unrealistic and cost time."""
-
-_GOAL_PROBABILITY = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +91,7 @@ class WindowedPolicy(VmPolicy):
         observation = self.observation(window, seen)
         if observation is None:
             return {}
-        most = min(ENGINES_HOME + max(self.site.max_vms, len(seen.vms)), _ENGINES_MOST)
-        goal = BufferGoal(max(1, int(self.latency_s / observation.busy_s)), _GOAL_PROBABILITY)
-        rules: dict[str, Rule] = {
-            "rate": RateRule(most),
-            "queueing": QueueingRule(goal, most),
-            "cpu": CpuThreshold(most),
-        }
-        observation = replace(observation, engines=min(observation.engines, most))
-        verdicts = {name: rule.decide(observation) for name, rule in rules.items()}
-        return {name: f"{verdict.engines - ENGINES_HOME} VMs: {verdict.why}" for name, verdict in verdicts.items()}
+        return plain_verdicts(observation, max(self.site.max_vms, len(seen.vms)), self.latency_s)
 
 
 def busy_part(seen: Seen, slot_s: float) -> float:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from policies.arrays import Array, finite
 
@@ -125,11 +124,15 @@ class Normal:
 
     def cdf(self, at_s: Array) -> Array:
         """Return the normal integral."""
+        from scipy.special import ndtr
+
         probability: Array = ndtr((at_s - self.mean_s) / self.std_s)
         return probability
 
     def quantile(self, probability: Array) -> Array:
         """Return the inverse of ``cdf``; times before 0 count as 0."""
+        from scipy.special import ndtri
+
         quantile: Array = np.maximum(self.mean_s + self.std_s * ndtri(probability), 0.0)
         return quantile
 

@@ -3,6 +3,8 @@
 ``rate`` is events per second, ``busy_s`` the (mean) time an instance is busy with one, ``instances`` is c. Two counts
 are distinguished: events that *wait*, and events in the *system*, which are those and the ones being processed. The
 splitter of the paper keeps an event until it has been processed, so its buffer is the system.
+
+scipy takes long to import, so it is imported where it is needed: the gateway starts without it.
 """
 
 from __future__ import annotations
@@ -10,9 +12,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.linalg import solve
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from policies.arrays import Array
 
@@ -55,6 +54,8 @@ def mmc_within(rate: float, busy_s: float, instances: int, limit: int) -> float:
     offered = rate * busy_s
     if offered == 0:
         return 1.0
+    from scipy.special import gammaln
+
     states = np.arange(instances)
     weights = np.exp(states * math.log(offered) - gammaln(states + 1) - offered)
     free = 1.0 - erlang_c(rate, busy_s, instances)
@@ -75,6 +76,8 @@ def mdc_distribution(rate: float, busy_s: float, instances: int) -> tuple[Array,
     Raises:
         ValueError: the queue is unstable.
     """
+    from scipy.linalg import solve
+
     rho = utilisation(rate, busy_s, instances)
     if rho >= CRITICAL:
         raise ValueError(f"a queue at utilisation {rho:.3f} never settles down")
@@ -113,6 +116,8 @@ def mdc_within(rate: float, busy_s: float, instances: int, limit: int) -> float:
 
 
 def _tail_ratio(offered: float, instances: int) -> float:
+    from scipy.optimize import brentq
+
     def equation(tau: float) -> float:
         return instances * math.log(tau) + offered * (1.0 - tau)
 
@@ -124,6 +129,8 @@ def _tail_ratio(offered: float, instances: int) -> float:
 
 
 def _poisson(mean: float, most: int) -> Array:
+    from scipy.special import gammaln
+
     counts = np.arange(most + 1)
     probabilities: Array = np.exp(counts * math.log(mean) - mean - gammaln(counts + 1))
     return probabilities

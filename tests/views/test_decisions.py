@@ -40,6 +40,8 @@ def decided(at_s: float = 0.0, **changes: Any) -> Decision:
         policy="planner",
         advice=PLANNED,
         vm_note="",
+        rules=PLANNED.rules,
+        options=PLANNED.options,
     )
     return replace(decision, **changes)
 

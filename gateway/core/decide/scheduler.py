@@ -304,8 +304,19 @@ class Scheduler:
         routes = self._routes.hold(event) if paused else self._routes.share_out(event)
         starts, vm_note = self._starts.next(event, self._stopping or halted)
         slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._patience_s)
-        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow, periods=periods, halted=halted)
-        self._put_into_words = partial(with_vms, self._queries, self._demand, event.at_s, refused=refused)
+        self._put_into_words = partial(
+            decisions,
+            self._queries,
+            self._demand,
+            event.at_s,
+            refused=refused,
+            vm_note=vm_note,
+            vms=self.vms,
+            slow=slow,
+            periods=periods,
+            site=self._settings.site,
+            halted=halted,
+        )
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]
 

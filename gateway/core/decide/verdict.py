@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gateway.core.decide.equations import BilledPeriod, equations
-from policies.advice import Advice
+from policies.advice import Advice, Site
+from policies.alternatives import Alternatives, Standing, alternatives
 from policies.demand import Demand
 from policies.signals import Decision
 from policies.switching.query import SwitchedQuery
@@ -23,6 +24,7 @@ def decisions(
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
     periods: tuple[BilledPeriod, ...],
+    site: Site,
     halted: str = "",
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
@@ -40,6 +42,7 @@ def decisions(
             shown_vms=shown_vms,
             slow=slow,
             periods=periods,
+            site=site,
             halted=halted,
         )
         for name, query in queries.items()
@@ -59,6 +62,7 @@ def _decision(
     shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
     periods: tuple[BilledPeriod, ...],
+    site: Site,
     halted: str,
 ) -> Decision:
     """Return the decision about a query, with its reason.
@@ -75,6 +79,7 @@ def _decision(
         shown_vms: the same for the record, which nobody may change.
         slow: of VMs that take long to start.
         periods: the billing periods of the VMs that serve, before any was renewed.
+        site: the settings that all queries share.
         halted: why no VM is launched or given back now, whatever is measured; empty if they may be.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
@@ -100,6 +105,7 @@ def _decision(
         verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
     if halted:
         verdict += f"; {halted}"
+    others = None if (advice.rules and advice.options) or query.why_home else _others(query, site, vms)
     return Decision(
         query=query.settings.name,
         at_s=at_s,
@@ -115,4 +121,14 @@ def _decision(
         vm_note=vm_note,
         slow=slow,
         equations=equations(query, at_s, vms=vms, periods=periods, vm_note=vm_note),
+        rules=advice.rules or (others.rules if others else {}),
+        options=advice.options or (others.options if others else ()),
     )
+
+
+def _others(query: SwitchedQuery, site: Site, vms: Mapping[str, VmState]) -> Alternatives | None:
+    """Return what else there was, where the policy does not say it."""
+    ready = [name for name, state in vms.items() if state in READY_STATES]
+    booting = sum(state is VmState.STARTING for state in vms.values())
+    latency_s, sent_part = query.settings.latency_qos_s, query.sent_part
+    return alternatives(query.slot, site, Standing(ready, booting), latency_s=latency_s, sent_part=sent_part)

@@ -65,8 +65,8 @@ def record(
         "forecast": None
         if expected is None
         else {"in_s": expected.in_s, "rate": expected.rate, "low": expected.low, "high": expected.high},
-        "rules": dict(advice.rules),
-        "options": [{"vms": option.vms, "usd": option.usd} for option in advice.options],
+        "rules": dict(decision.rules),
+        "options": [{"vms": option.vms, "usd": option.usd} for option in decision.options],
         "vm_note": decision.vm_note,
         "setbacks": list(setbacks),
         "slow": list(decision.slow),
