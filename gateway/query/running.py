@@ -282,14 +282,14 @@ class RunningQuery(RefreshedQuery):
             selector=self._selector,
         )
 
-    def _backlog(self) -> tuple[int, float]:
+    def _backlog(self, batch_runs: int) -> tuple[int, float]:
         """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered.
 
         The parts of a divided query work on the same run: together they are as fast as if all were the slowest one.
         """
         rates = [self._parts * rate for rate in self.pipeline.rates_per_s]
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
-        return self.pipeline.waiting_runs(), self._served_per_s
+        return self.pipeline.queued_runs(batch_runs), self._served_per_s
 
     async def on_acknowledge(self, position: Position) -> None:
         """See ``PipelineOwner.on_acknowledge``."""

@@ -85,7 +85,7 @@ class Site:
             clock=self.clock,
             order_column=order_column,
             on_run=on_run or self.runs.append,
-            backlog=lambda: (self.waiting_runs, self.served_per_s),
+            backlog=lambda _: (self.waiting_runs, self.served_per_s),
             selector=selector_for(rule, None, log, committed_before, 0, 1 << 30),
         )
         task = None

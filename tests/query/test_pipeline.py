@@ -358,7 +358,7 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(tmp_path: Pat
         cloud.answer(10, 19)
         await until(lambda: query.pipeline.tally.latency.weight == 10)
         query.offer(20, 29)
-        assert query.pipeline.waiting_runs() == 1, "what comes later would only be held as well"
+        assert query.pipeline.queued_runs(1) == 1, "what comes later would only be held as well"
         await cloud.all_heard()
         assert len(cloud.runs) == 2
         await query.pipeline.remove_lane("vm1")

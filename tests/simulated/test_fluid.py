@@ -141,7 +141,7 @@ def test_runs_are_as_large_as_what_came_while_they_were_open() -> None:
     assert run_after(100.0) == pytest.approx(large), "smaller runs came later: they are not served yet"
     while flow.waiting.events[0] + flow.home.kept[0] > 0:
         last = run_after(0.0)
-    assert 100 * each < last < 0.6 * large, "the smaller runs are served last"
+    assert 100 * each < last < 0.7 * large, "the smaller runs are served last"
 
 
 def test_a_run_waits_for_half_of_what_its_host_serves_of_other_queries() -> None:

@@ -133,7 +133,7 @@ async def main(folder: Path, mode: str) -> None:
         clock=clock,
         order_column=None,
         on_run=pipeline.offer,
-        backlog=lambda: (pipeline.waiting_runs(), 0.0),
+        backlog=lambda batch_runs: (pipeline.queued_runs(batch_runs), 0.0),
     )
     hosts = [FakeHost(HOME), FakeHost("vm1")]
     for host in hosts:

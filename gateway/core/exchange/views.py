@@ -122,6 +122,16 @@ class ExchangeViews(Generic[R, A]):
         """Runs that wait for a lane."""
         return self._runs.waiting_runs
 
+    def queued_runs(self, batch_runs: int) -> int:
+        """Return how many runs wait for a lane or, at home, for the micro-batch after the present one.
+
+        Args:
+            batch_runs: how many runs one micro-batch takes.
+        """
+        home = self._lanes.get(HOME)
+        at_home = 0 if home is None else max(0, home.open_runs - batch_runs)
+        return self._runs.waiting_runs + at_home
+
     @property
     def held_inputs(self) -> list[R]:
         """The inputs of runs that are kept, since a run may still have to be sent."""

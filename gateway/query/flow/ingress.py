@@ -58,7 +58,8 @@ class Ingress:
         clock: time.
         order_column: the event-time column; an event that is older than an earlier one is out of order. Or None.
         on_run: receives each run, in order of seq.
-        backlog: returns how many runs wait for a lane, and how many events a lane serves a second (0: unknown).
+        backlog: returns how many runs wait, given how many one micro-batch takes, and how many events a lane serves a
+            second (0: unknown).
         selector: puts the events together into selections; None if the query has none.
 
     Attributes:
@@ -78,7 +79,7 @@ class Ingress:
         clock: Clock,
         order_column: str | None,
         on_run: Callable[[Run], None],
-        backlog: Callable[[], tuple[int, float]],
+        backlog: Callable[[int], tuple[int, float]],
         selector: Selector | None = None,
     ) -> None:
         self._source = source
@@ -209,7 +210,7 @@ class Ingress:
 
     @property
     def _linger_s(self) -> float:
-        return self._linger.next_s(*self._backlog())
+        return self._linger.next_s(*self._backlog(self._limits.batch_runs))
 
     async def _take(self, chunk: Chunk) -> None:
         read_s = self._clock.now()

@@ -29,7 +29,7 @@ class Linger:
         """Return how long the next run lingers.
 
         Args:
-            waiting_runs: runs that wait for a lane.
+            waiting_runs: runs that wait for a lane or, at home, behind the present micro-batch.
             served_per_s: events that a lane serves a second; 0 if unknown.
         """
         wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / self._batch_runs)

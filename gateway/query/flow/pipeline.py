@@ -279,10 +279,14 @@ class Pipeline:
             open_runs=open_together([exchange.open_by_lane() for exchange in self._exchanges]),
         )
 
-    def waiting_runs(self) -> int:
-        """Return how many runs wait for a lane; of a divided query, those of the part with the most."""
-        waiting = max(exchange.waiting_runs for exchange in self._exchanges)
-        return waiting if self._together is None else waiting + self._together.waiting_runs
+    def queued_runs(self, batch_runs: int) -> int:
+        """Return how many runs wait for a lane or, at home, behind the present micro-batch of at most ``batch_runs``.
+
+        Of a divided query these are the runs that wait for a lane in the part with the most: its lanes hold few.
+        """
+        if self._together is None:
+            return self._exchanges[0].queued_runs(batch_runs)
+        return max(exchange.waiting_runs for exchange in self._exchanges) + self._together.waiting_runs
 
     @property
     def idle(self) -> bool:

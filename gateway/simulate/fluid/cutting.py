@@ -43,7 +43,7 @@ class FluidCutting:
 
         Args:
             came: arriving events, shape (queries,).
-            waiting_runs: runs that wait for a lane, shape (queries,).
+            waiting_runs: runs that wait for a lane or, at home, behind the present micro-batch, shape (queries,).
         """
         linger_s = self._linger_s(came, waiting_runs)
         part = self._least_part if linger_s is self._run_s else linger_s / self._slot_s

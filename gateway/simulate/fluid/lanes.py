@@ -93,6 +93,7 @@ class Flow:
         self.home = Lanes((count,))
         self.cloud = Lanes((count, vms))
         self.shares: Array = np.zeros((count, vms))
+        self._further_runs: Array = np.array([query.batch_runs - 1.0 for query in queries])
         self._home_rates = ServiceRates((count,))
         self._cloud_rates = ServiceRates((count, vms))
         self._cutting = FluidCutting(queries, slot_s, self._home_rates, self._cloud_rates)
@@ -133,7 +134,7 @@ class Flow:
         if np.count_nonzero(self.shed):
             came = due * (1.0 - self.shed)
             self.shed_events += due - came
-        self.waiting.add(self._now, came, self._cutting.cut(came, self.waiting.runs))
+        self.waiting.add(self._now, came, self._cutting.cut(came, self._queued_runs()))
         runs_each = self._seen_runs_each()
         at_home = self._costs.in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
@@ -167,6 +168,10 @@ class Flow:
             came_s = mean_s[in_cloud], first_s[in_cloud]
             self._serve_cloud(in_cloud, put_c, runs_each[in_cloud, None], came_s, granted_c, of_vms, lane_c)
         self._measure(due, home, in_cloud)
+
+    def _queued_runs(self) -> Array:
+        """Return how many runs wait for a lane or, at home, behind the micro-batch; a fluid has no run in service."""
+        return self.waiting.runs + np.maximum(0.0, self.home.runs - self._further_runs)
 
     def _seen_runs_each(self) -> Array:
         """Return the runs per event of the events that are dispatched next: as in the last slot, or of all."""

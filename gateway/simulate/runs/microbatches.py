@@ -208,7 +208,7 @@ class Play:
         """Cut a run that is full or has lingered, as ``Ingress`` does."""
         now_s, first, limit = self._agenda.now_s, self._next_seq, self._cutting.run_events
         rate_per_s = self._exchange.lane(HOME).rate_per_s(now_s)
-        linger_s = self._linger.next_s(self._exchange.waiting_runs, rate_per_s)
+        linger_s = self._linger.next_s(self._exchange.queued_runs(BATCH_RUNS_MAX), rate_per_s)
         closes_s = min(self._schedule.due_s(first) + linger_s, self._schedule.due_s(first + limit - 1))
         if closes_s > now_s:
             self._agenda.at(closes_s, self._cut)

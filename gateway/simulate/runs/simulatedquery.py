@@ -64,7 +64,7 @@ class SimulatedQuery(SimulatedDispatcher):
     # --------------------------------------------------------------------------------------------------------- events
 
     def _backlog(self) -> tuple[int, list[float]]:
-        return self.exchange.waiting_runs, self.exchange.rates_per_s(self._agenda.now_s)
+        return self.exchange.queued_runs(self.options.batch_runs), self.exchange.rates_per_s(self._agenda.now_s)
 
     @property
     def sampler(self) -> Sampler:

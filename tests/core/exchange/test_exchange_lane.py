@@ -133,6 +133,8 @@ def test_room_is_two_runs_until_the_rate_is_known_and_then_what_keeps_the_engine
         shell.log(first, first + 99)
     assert shell.exchange.lane(HOME).open_events == 600
     assert shell.exchange.waiting_events == 400
+    assert shell.exchange.queued_runs(1) == 4 + 5, "one run is in the micro-batch"
+    assert shell.exchange.queued_runs(8) == 4, "all of the lane's runs may be in the micro-batch"
 
 
 def test_older_measurements_of_the_rate_fade_with_the_slots() -> None:
