@@ -23,7 +23,7 @@ APART = {
     24: (0.13, 0.05, SENDING),
     32: (0.25, 0.28, RENTING),
     34: (0.16, 0.39, RENTING),
-    35: (0.05, 1.0, RENTING),
+    35: (0.07, 1.0, RENTING),
     36: (0.31, 0.23, SENDING),
 }
 """The worlds in which the models differ by more, by how much at most in latency and in cost, and why (decision 0090).

@@ -82,6 +82,33 @@ def _decision(
         site: the settings that all queries share.
         halted: why no VM is launched or given back now, whatever is measured; empty if they may be.
     """
+    latency_s, sent = query.slot.latency_s, len(query.route) > 1
+    verdict = _verdict(query, asks=asks, refused=refused, vm_note=vm_note, vms=vms, halted=halted)
+    others = None if (advice.rules and advice.options) or query.why_home else _others(query, site, vms)
+    return Decision(
+        query=query.settings.name,
+        at_s=at_s,
+        latency_s=latency_s,
+        phi_vm=not WANTED_STATES.isdisjoint(vms.values()),
+        phi_data=sent,
+        share=query.share,
+        verdict=verdict,
+        slot=query.shown,
+        vms=shown_vms,
+        policy=policy,
+        advice=advice,
+        vm_note=vm_note,
+        slow=slow,
+        equations=equations(query, at_s, vms=vms, periods=periods, vm_note=vm_note),
+        rules=MappingProxyType(dict(advice.rules or (others.rules if others else {}))),
+        options=advice.options or (others.options if others else ()),
+    )
+
+
+def _verdict(
+    query: SwitchedQuery, *, asks: bool, refused: str, vm_note: str, vms: Mapping[str, VmState], halted: str
+) -> str:
+    """Return the sentence; the arguments are those of ``_decision``."""
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
     if query.why_home:
@@ -105,25 +132,7 @@ def _decision(
         verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
     if halted:
         verdict += f"; {halted}"
-    others = None if (advice.rules and advice.options) or query.why_home else _others(query, site, vms)
-    return Decision(
-        query=query.settings.name,
-        at_s=at_s,
-        latency_s=latency_s,
-        phi_vm=not WANTED_STATES.isdisjoint(vms.values()),
-        phi_data=bool(sent),
-        share=query.share,
-        verdict=verdict,
-        slot=query.shown,
-        vms=shown_vms,
-        policy=policy,
-        advice=advice,
-        vm_note=vm_note,
-        slow=slow,
-        equations=equations(query, at_s, vms=vms, periods=periods, vm_note=vm_note),
-        rules=advice.rules or (others.rules if others else {}),
-        options=advice.options or (others.options if others else ()),
-    )
+    return verdict
 
 
 def _others(query: SwitchedQuery, site: Site, vms: Mapping[str, VmState]) -> Alternatives | None:
