@@ -194,6 +194,13 @@ def test_the_fit_finds_what_the_data_was_drawn_from() -> None:
     assert found.nll <= negative_log_likelihood(truth, 0.3, x, y)[0]
 
 
+def test_the_same_fit_ends_at_the_same_place_and_no_worse_than_it_began() -> None:
+    x, y = sample(7)
+    runs = [fit(ARD, NOISE, x, y, bounds=BOUNDS) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert runs[0].nll <= negative_log_likelihood(ARD, NOISE, x, y)[0]
+
+
 def test_bounds_are_kept() -> None:
     x, y = sample(8)
     found = fit(ARD, 5.0, x, y, bounds=[(0.9, 1.1)] * 3 + [(1.0, 2.0)])

@@ -68,7 +68,9 @@ def test_decisions_are_the_same_and_made_on_a_thread(options: PolicyOptions, mon
     assert there.decisions == here.decisions
     assert (there.started, there.ended_s, there.usd) == (here.started, here.ended_s, here.usd)
     assert any(decision.advice.wanted for decision in here.decisions)  # it was no plan that was never made
-    assert len(there.fits) == len(here.fits)
+    assert [(fit.query, len(fit.training)) for fit in there.fits] == [
+        (fit.query, len(fit.training)) for fit in here.fits
+    ]
 
 
 def test_models_that_nobody_asked_for_are_refused() -> None:

@@ -263,7 +263,7 @@ MISTAKES = (
     Mistake(
         "isolating runs take room",
         LANE,
-        "if self.open_runs - self._isolating_runs < LEAST_RUNS:",
+        "if self.working_runs < LEAST_RUNS:",
         "if self.open_runs < LEAST_RUNS:",
         check="worlds",
         after=10,

@@ -129,7 +129,7 @@ class ExchangeViews(Generic[R, A]):
             batch_runs: how many runs one micro-batch takes.
         """
         home = self._lanes.get(HOME)
-        at_home = 0 if home is None else max(0, home.open_runs - batch_runs)
+        at_home = 0 if home is None else max(0, home.working_runs - batch_runs)
         return self._runs.waiting_runs + at_home
 
     @property

@@ -137,6 +137,15 @@ def test_room_is_two_runs_until_the_rate_is_known_and_then_what_keeps_the_engine
     assert shell.exchange.queued_runs(8) == 4, "all of the lane's runs may be in the micro-batch"
 
 
+def test_a_run_in_which_the_host_looks_for_bad_rows_makes_no_other_wait() -> None:
+    shell = at_home()
+    for first in (0, 100):
+        shell.log(first, first + 99)
+    assert shell.exchange.queued_runs(1) == 1
+    shell.isolate(HOME, 0)
+    assert shell.exchange.queued_runs(1) == 0
+
+
 def test_older_measurements_of_the_rate_fade_with_the_slots() -> None:
     shell = at_home()
     shell.log(0, 99)

@@ -52,10 +52,15 @@ class LaneState:
 
     def has_room(self, now_s: float) -> bool:
         """Return whether the lane may take another run now; runs in which the host looks for bad rows take no room."""
-        if self.open_runs - self._isolating_runs < LEAST_RUNS:
+        if self.working_runs < LEAST_RUNS:
             return not self._isolating_runs or self.outlet.has_credit
         events = self.open_events - self._isolating_events
         return self.outlet.empty and self.outlet.has_credit and events < self.rate.per_s(now_s) * HORIZON_S
+
+    @property
+    def working_runs(self) -> int:
+        """Open runs without those in which the host looks for bad rows."""
+        return self.open_runs - self._isolating_runs
 
     def takes(self, first_seq: int, attempt: int, now_s: float) -> bool:
         """Return whether the lane may take this run now: it has room, or at least credit if results wait for the run.
@@ -163,7 +168,7 @@ class LaneState:
             self._isolating_since_s = None
             if self._in_order:
                 self._wait_anew(now_s)
-        works = self.open_runs > self._isolating_runs
+        works = self.working_runs > 0
         self.watch.works(works and not self._stands_still(now_s), now_s)
         # A search is no silence, but it takes time from the runs behind it.
         self.rate.works(works, now_s)
