@@ -20,7 +20,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "planning.md"
 SECTIONS = {
     "forecasts": ("forecasting", "report"),
     "fit times": ("forecasting", "fit_times"),
-    "cost shapes": ("elasticity", "cost_shapes"),
+    "cost shapes": ("costshapes", "report"),
     "engines over time": ("elasticity", "report"),
     "foresight": ("foresight", "report"),
     "planning time": ("timing", "report"),
@@ -30,6 +30,7 @@ SECTIONS = {
     "sudden": ("sudden", "report"),
     "announced": ("announced", "report"),
     "auto": ("auto", "report"),
+    "auto on bursts": ("autobursts", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 
