@@ -107,6 +107,16 @@ class FluidOutcome:
         return sum(query.cloud_events for query in self.queries) / events if events else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class SiteOutcome:
+    """The results of one gateway: mean latency, VMs started, their cost, and the part of the events that they had."""
+
+    mean_s: float
+    vms: int
+    usd: float
+    cloud_share: float
+
+
 class FluidWorld:
     """One fluid world.
 
@@ -337,6 +347,14 @@ class FluidWorld:
             self._handle(site, kind(event_id=vms.event_id(), at_s=at_s))
 
     # ----------------------------------------------------------------------------------------------------------- result
+
+    def outcome_of(self, site: int, at_s: float) -> SiteOutcome:
+        """Return the results of one gateway, at the end."""
+        tally, rows, totals = self.tally, self._rows[site], self._schedulers[site].totals(at_s)
+        events = max(1e-12, float(tally.events[rows].sum()))
+        total_s = sum(tally.mean_s(q) * float(tally.events[q]) for q in range(rows.start, rows.stop))
+        cloud = float(self._cloud_events[rows].sum())
+        return SiteOutcome(total_s / events, totals.started, totals.usd, cloud / events)
 
     def _outcome(self, slots: int) -> FluidOutcome:
         at_s = slots * self._options.slot_s
