@@ -65,6 +65,7 @@ class Copy:
         open: False once it is overdue here: it takes no room any more, but an answer still counts.
         tried: whether it has been overdue here.
         isolating: the host looks for bad rows in it.
+        put_at_s: when it was last dispatched.
         empty: no row passes the early predicates, so nothing is sent to the host.
         sent_at_s: when it was last sent; None if it was not sent yet.
     """
@@ -77,6 +78,7 @@ class Copy:
     isolating: bool = False
     empty: bool = False
     sent_at_s: float | None = None
+    put_at_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +109,7 @@ class RunEntry(Generic[R]):
         counted_in: the lane in which the profiler counts it.
         copies: its copy in each lane where it is open or overdue.
         move: the move from a lost lane that it belongs to while it waits.
+        recalled: results waited too long for it, so that home does it now.
         steps: the last steps of its story: (when, what as a format, its arguments).
     """
 
@@ -121,6 +124,7 @@ class RunEntry(Generic[R]):
     counted_in: str | None = None
     copies: dict[str, Copy] = field(default_factory=dict)
     move: Move | None = None
+    recalled: bool = False
     steps: list[tuple[float, str, tuple[object, ...]]] = field(default_factory=list)
 
     @property

@@ -36,6 +36,7 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
+    Recalled,
     Release,
     Reopen,
     Send,
@@ -48,6 +49,12 @@ from gateway.core.exchange.settings import ExchangeSettings
 from gateway.core.exchange.shares import check_shares, shares_of
 from gateway.core.exchange.views import ExchangeViews
 from policies.signals import HOME
+
+_HOME_WEIGHT = 0.2
+"""The weight of the last answer in how long events take at home."""
+
+_PATIENCE = 0.25
+"""Results wait for a run in the cloud for this part of how long events take at home, and at least for a run at home."""
 
 
 class Exchange(ExchangeViews[R, A]):
@@ -65,6 +72,7 @@ class Exchange(ExchangeViews[R, A]):
         super().__init__(settings, committed=committed)
         self._named: dict[str, float] = {HOME: 1.0}
         self._out: list[Instruction[R, A]] = []
+        self._home_s: float | None = None
 
     def handle(self, event: ExchangeEvent[R, A]) -> list[Instruction[R, A]]:
         """Take an event; return the instructions to carry out, in this order.
@@ -80,6 +88,7 @@ class Exchange(ExchangeViews[R, A]):
         for lane in self._lanes.values():
             lane.see_sink(self._now_s, waits=waits)
             self._advance(lane)
+        self._recall()
         self._dispatch()
         out, self._out = self._out, []
         return out
@@ -208,12 +217,14 @@ class Exchange(ExchangeViews[R, A]):
             return None
         first_seq, attempt, now_s = entry.first_seq, entry.attempt, self._now_s
         with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
+        if HOME in self._taking:
+            with_room -= {name for name in with_room if self._lanes[name].recalls.pause_until_s > now_s}
         if not with_room:
             return None
         if self._settings.home_only:
             place = self._settings.place
             return (entry, self._lanes[place]) if place in with_room else None
-        home_only = entry.held_run.disordered
+        home_only = entry.held_run.disordered or (entry.recalled and HOME in self._taking)
         tried = entry.tried
         if not tried:
             name = self._router.pick(entry.events, with_room, home_only=home_only)
@@ -222,6 +233,25 @@ class Exchange(ExchangeViews[R, A]):
             away = {HOME} - self._taking
             name = self._router.pick_again(entry.events, with_room, tried | away, home_only=home_only)
         return None if name is None else (entry, self._lanes[name])
+
+    def _recall(self) -> None:
+        """Let home do the run in a cloud lane that results wait for, if they wait longer than events do at home.
+
+        Else a slow link or a slow VM would make all later results wait, and if results take all the room, home too.
+        """
+        held_s = None if self._held or HOME not in self._taking else self._outbox.held_for_s(self._now_s)
+        entry = None if held_s is None else self._runs.entries.get(self._outbox.waits_for_seq)
+        if held_s is None or entry is None or entry.lane is None or entry.lane == HOME:
+            return
+        home, lane, copy = self._lanes[HOME], self._lanes[entry.lane], entry.copies[entry.lane]
+        stands = self._outbox.is_full and not home.open_runs
+        too_long = self._home_s is not None and held_s > max(home.watch.usual_s or 0.0, _PATIENCE * self._home_s)
+        if (stands or too_long) and copy.open and not copy.isolating and not lane.outlet.packs(entry.first_seq):
+            entry.recalled = True
+            pause_s = lane.recall(copy, self._now_s)
+            entry.note(self._now_s, "was recalled from lane {}, since results wait for it", lane.name)
+            self._runs.wait(entry)
+            self._out.append(Recalled(lane.name, entry.first_seq, self._now_s - copy.put_at_s, pause_s))
 
     def _leave_move(self, entry: RunEntry[R]) -> None:
         move, entry.move = entry.move, None
@@ -266,7 +296,7 @@ class Exchange(ExchangeViews[R, A]):
         if copy is not None:
             self._runs.entries[event.first_seq].note(self._now_s, "was sent to lane {}", lane.name)
             # The host may have reported already that it looks for bad rows in it.
-            if not copy.isolating:
+            if copy.open and not copy.isolating:
                 lane.sent(copy, self._now_s, event.took_s)
 
     # ------------------------------------------------------------------------------------------------------ answers
@@ -290,6 +320,9 @@ class Exchange(ExchangeViews[R, A]):
             events = sum(run.events for run in runs)
             # A part of a run may have no event.
             arrival_s = sum(run.arrival_s * run.events for run in runs) / events if events else runs[0].arrival_s
+            if lane.name == HOME:
+                took_s, home_s = self._now_s - arrival_s, self._home_s
+                self._home_s = took_s if home_s is None else home_s + _HOME_WEIGHT * (took_s - home_s)
             outcome = Outcome(event.results, event.result_bytes, events, arrival_s)
             self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
 

@@ -113,6 +113,23 @@ class AskedAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """Results waited too long for a run in this lane: home does it now, and the first answer counts.
+
+    Attributes:
+        lane: the lane.
+        first_seq: the run's.
+        in_lane_s: how long it has been there.
+        pause_s: how long the lane gets no other run.
+    """
+
+    lane: str
+    first_seq: int
+    in_lane_s: float
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """No run of a lost lane waits for another lane any more.
 
@@ -133,4 +150,6 @@ class Moved:
     last_s: float
 
 
-Instruction: TypeAlias = Pack[R] | Send | Dispatched[R] | Done[R] | Release[A] | FailLane | Reopen | AskedAgain | Moved
+Instruction: TypeAlias = (
+    Pack[R] | Send | Dispatched[R] | Done[R] | Release[A] | FailLane | Reopen | AskedAgain | Recalled | Moved
+)

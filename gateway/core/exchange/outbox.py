@@ -46,9 +46,24 @@ class Outbox(Generic[A]):
     def takes(self, first_seq: int) -> bool:
         """Return whether a run may be dispatched: when full, only one that is late, or that held results wait for."""
         next_seq = self._reorderer.next_seq
-        if self.held_bytes < min(self._held_bytes_max, self.bound_bytes) or first_seq < next_seq:
+        if not self.is_full or first_seq < next_seq:
             return True
         return first_seq == next_seq and self._reorderer.held_count > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only runs are dispatched that results wait for."""
+        return self.held_bytes >= min(self._held_bytes_max, self.bound_bytes)
+
+    @property
+    def waits_for_seq(self) -> int:
+        """The first seq that held results wait for."""
+        return self._reorderer.next_seq
+
+    def held_for_s(self, now_s: float) -> float | None:
+        """Return how long results have waited for an earlier run; None if none do."""
+        since_s = self._reorderer.held_since_s
+        return None if since_s is None else now_s - since_s
 
     def complete(self, first_seq: int, last_seq: int, outcome: Outcome[A], now_s: float) -> list[Released[Outcome[A]]]:
         """Add results that are not a duplicate; return what may be released because of them."""

@@ -62,6 +62,11 @@ class Reorderer(Generic[T]):
         """The completions that wait for an earlier one: (first seq, last seq, item), in no order."""
         return list(self._held)
 
+    @property
+    def held_since_s(self) -> float | None:
+        """Since when the completion is held that has waited longest; None if none is held."""
+        return next(iter(self._since_s.values()), None)
+
     def complete(self, first_seq: int, last_seq: int, item: T, now_s: float) -> list[Released[T]]:
         """Add a completion and return what may be released because of it, in order.
 

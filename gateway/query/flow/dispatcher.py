@@ -18,6 +18,7 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
+    Recalled,
     Release,
     Reopen,
     Send,
@@ -160,6 +161,9 @@ class Dispatcher:
             case AskedAgain():
                 text = "%s: run %d is overdue in lane %s: it is dispatched again"
                 _LOG.warning(text, self.name, what.first_seq, what.lane)
+            case Recalled():
+                text = "%s: results wait for run %d, %.1f s in lane %s so far: home does it, the lane rests for %.0f s"
+                _LOG.info(text, self.name, what.first_seq, what.in_lane_s, what.lane, what.pause_s)
             case Moved():
                 self._moved(what)
 

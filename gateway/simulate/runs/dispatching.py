@@ -15,6 +15,7 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
+    Recalled,
     Release,
     Reopen,
     Send,
@@ -108,6 +109,9 @@ class SimulatedDispatcher(ABC):
                 self._agenda.after(0.0, self._reopen)
             case AskedAgain():
                 self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
+                self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
+            case Recalled():
+                self._trace.note(f"{self.name}: run {what.first_seq} is recalled from {what.lane}")
                 self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
             case Moved():
                 self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")

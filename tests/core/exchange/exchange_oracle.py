@@ -100,6 +100,18 @@ class Oracle:
                     assert first not in host.aside
                     assert first in self.undone
                     assert self.where.pop(first) == lane
+                case ins.Recalled(lane, first, in_lane_s, pause_s):
+                    host = self.hosts[lane]
+                    assert not self.home_only
+                    assert lane != HOME
+                    assert any(later > first for later in self.order.held), "results wait for it"
+                    assert first not in host.aside
+                    assert first in self.undone
+                    assert in_lane_s >= 0
+                    assert 0 <= pause_s <= 600
+                    if host.doing == ("packed", first):
+                        host.doing = None
+                    self.where.pop(first, None)
                 case ins.Reopen(first):
                     assert self.home_only
                     assert first in self.undone

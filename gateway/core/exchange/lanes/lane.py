@@ -7,6 +7,7 @@ from collections import OrderedDict
 from gateway.core.exchange.entry import Copy
 from gateway.core.exchange.lanes.outlet import Outlet
 from gateway.core.exchange.lanes.rate import ServiceRate
+from gateway.core.exchange.lanes.recalls import Recalls
 from gateway.core.exchange.lanes.watch import DOUBLINGS_MAX, LaneWatch
 from policies.failures.overdue import Patience
 
@@ -34,6 +35,7 @@ class LaneState:
         self.outlet = Outlet(name, credit_bytes)
         self.rate = ServiceRate()
         self.watch = LaneWatch(patience)
+        self.recalls = Recalls()
         self.copies: dict[int, Copy] = {}
         self.draining = False
         self.given_up = False
@@ -79,9 +81,10 @@ class LaneState:
 
     def put(self, copy: Copy, attempt: int, now_s: float) -> None:
         """Queue a run."""
-        copy.attempt, copy.open, copy.empty = attempt, True, False
+        copy.attempt, copy.open, copy.empty, copy.put_at_s = attempt, True, False, now_s
         self.copies[copy.first_seq] = copy
-        self.outlet.put(copy.first_seq)
+        if copy.first_seq not in self.outlet:  # a run that was recalled may still be on its way
+            self.outlet.put(copy.first_seq)
         self.open_runs += 1
         self.open_events += copy.events
         self._see_work(now_s)
@@ -112,6 +115,7 @@ class LaneState:
         del self.copies[copy.first_seq]
         if served and copy.open and not copy.isolating:
             self.rate.served(copy.events)
+            self.recalls.answered()
         if copy.open:
             self._close(copy)
         self.outlet.drop(copy.first_seq)
@@ -141,6 +145,17 @@ class LaneState:
                 late.append(first)
         self._see_work(now_s)
         return sorted(late, key=lambda copy: copy.first_seq)
+
+    def recall(self, copy: Copy, now_s: float) -> float:
+        """Give a run up that home does now: it takes no room, and is not sent if it was not; return the pause after it.
+
+        An answer still counts if it is the first.
+        """
+        self._close(copy)
+        copy.tried = True
+        self.outlet.drop(copy.first_seq)
+        self._see_work(now_s)
+        return self.recalls.recalled(now_s, now_s - copy.put_at_s)
 
     def isolating_s(self, now_s: float) -> float:
         """Return how long the host has looked for bad rows in runs of this lane."""

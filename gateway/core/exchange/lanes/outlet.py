@@ -53,6 +53,11 @@ class Outlet:
         """Whether a send is in progress: between ``Send`` and ``Sent``."""
         return self._outgoing is not None and self._outgoing.phase is Phase.SENDING
 
+    def packs(self, first_seq: int) -> bool:
+        """Return whether a run is being packed."""
+        out = self._outgoing
+        return out is not None and (out.first_seq, out.phase) == (first_seq, Phase.PACKING)
+
     def __contains__(self, first_seq: int) -> bool:
         return first_seq in self._queue or (self._outgoing is not None and self._outgoing.first_seq == first_seq)
 
