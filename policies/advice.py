@@ -167,10 +167,12 @@ class VmPolicy(ABC):
 
     Attributes:
         name: as in the config.
+        insists: whether its VMs are launched and kept even if they are of no use.
         phi_starts: whether equation 1 also starts a VM when the limit is broken, whatever the policy says.
     """
 
     name: str
+    insists = False
     phi_starts = True
 
     @abstractmethod

@@ -164,6 +164,14 @@ class Demand:
             ready_in_s = max(self._site.slot_s, machine.since_s + self._site.boot_s - at_s)
         return StandingVm(ready_in_s, max(0.0, machine.block_end_s - at_s))
 
+    def insists(self, name: str) -> bool:
+        """Return whether a query wants its VMs even if they are of no use: its policy or an operator says so."""
+        return self._kinds[name].insists or bool(self._queries[name].pinned_share)
+
+    def foresees(self, name: str) -> bool:
+        """Return whether a policy plans for a query, so that a VM may be idle now and needed later."""
+        return self.advice[name].wanted is not None
+
     def policy(self, query: str) -> str:
         """Return the name of a query's policy."""
         return self._kinds[query].name

@@ -35,6 +35,7 @@ class StaticPolicy(VmPolicy):
     """Always the same number of VMs."""
 
     name = "static"
+    insists = True
     phi_starts = False
 
     def __init__(self, options: StaticOptions) -> None:

@@ -14,6 +14,7 @@ from policies.money.billing import BillingTerms, decision_due_s
 from policies.money.ledger import Budget, Ledger, LimitForecast
 from policies.signals import Event, SlotEnded, VmAdopted, VmGone, VmReady
 from policies.vms.machine import VmAccount, VmBill, costs
+from policies.vms.use import BlockUse
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
@@ -246,6 +247,7 @@ class Fleet:
         self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
         for name, machine in self.live.items():
             for slot in event.queries:
+                machine.block_use.observe(name, slot)
                 if name in slot.raw_bytes:
                     machine.block_raw_bytes[slot.query] += slot.raw_bytes[name]
             payload_bytes = {slot.query: slot.sent_bytes[name] for slot in event.queries if name in slot.sent_bytes}
@@ -315,6 +317,7 @@ class Fleet:
         machine.payers = payers
         machine.block_since_s, machine.block_end_s = machine.block_end_s, end_s
         machine.block_raw_bytes.clear()
+        machine.block_use = BlockUse()
         self.step(machine, VmInput.KEEP, event, f"kept for {', '.join(keepers)}")
         return True
 

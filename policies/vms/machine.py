@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from policies.money.billing import NO_TRAFFIC, BillingTerms, Traffic
+from policies.vms.use import BlockUse
 from policies.vms.vm import VmInput, VmState
 
 _OUT_OF_USE = frozenset({VmState.ENDING, VmState.FAILED, VmState.LOST, VmState.GONE})
@@ -62,6 +63,7 @@ class VmAccount:
         ends_s: when the cloud reclaims it, if the cloud announced it.
         payers: the queries that asked for it, or kept it; they share the cost of its time equally.
         block_raw_bytes: D by query: raw bytes sent since the last keep-or-stop decision.
+        block_use: what it was good for since then.
         block_payload_bytes: payloads sent since the cost was last booked, by query.
         block_traffic_usd: the price of the traffic since then, by query.
         slot_traffic_usd: the price of the traffic in the last slot, by query.
@@ -82,6 +84,7 @@ class VmAccount:
     ends_s: float = math.inf
     payers: tuple[str, ...] = ()
     block_raw_bytes: Counter[str] = field(default_factory=Counter)
+    block_use: BlockUse = field(default_factory=BlockUse)
     block_payload_bytes: Counter[str] = field(default_factory=Counter)
     block_traffic_usd: dict[str, float] = field(default_factory=dict)
     slot_traffic_usd: dict[str, float] = field(default_factory=dict)
@@ -95,6 +98,11 @@ class VmAccount:
     def lease(self) -> VmLease:
         """Return its state as a value."""
         return VmLease(self.name, self.state, self.block_since_s, self.block_end_s, self.ends_s)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any event was sent to it since the last keep-or-stop decision, or answered by it."""
+        return bool(self.block_raw_bytes.total() or self.block_use.answered_events or self.block_use.sent_events)
 
     def note(self, happened: VmInput, at_s: float) -> None:
         """Note when its use began and ended."""

@@ -57,6 +57,7 @@ from policies.switching.shedding import Shedder
 from policies.vms.fleet import Fleet, FleetTotals, StoryLine
 from policies.vms.freezing import FreezeWindow, why_frozen
 from policies.vms.machine import VmLease
+from policies.vms.use import Rest
 from policies.vms.vm import VmState
 
 
@@ -105,7 +106,10 @@ class Scheduler:
         self._demand = Demand(self._queries, settings.site)
         tolerance_s = max((query.switching.tolerance_s for query in settings.queries), default=0.0)
         backoff = Backoff(max(tolerance_s, settings.slot_s))
-        self._starts = Starts(self._fleet, self._queries, self._demand, max_vms=settings.max_vms, backoff=backoff)
+        rest = Rest(max(settings.boot_s, settings.billing.first_block_s))
+        self._starts = Starts(
+            self._fleet, self._queries, self._demand, max_vms=settings.max_vms, backoff=backoff, rest=rest
+        )
         ranking = Ranking(settings.slot_s)
         self._life = VmLife(
             self._fleet,
@@ -113,6 +117,7 @@ class Scheduler:
             self._demand,
             ranking=ranking,
             backoff=backoff,
+            rest=rest,
             slot_s=settings.slot_s,
             patience_s=self._patience_s,
         )

@@ -9,6 +9,7 @@ from policies.failures.backoff import Backoff
 from policies.signals import Cause, Event, StartVm
 from policies.switching.query import SwitchedQuery
 from policies.vms.fleet import Fleet
+from policies.vms.use import Rest
 from policies.vms.vm import VmInput, VmState
 
 Started = tuple[list[StartVm], str]
@@ -24,19 +25,28 @@ class Starts:
         demand: what they want.
         max_vms: the limit of VMs that live at a time.
         backoff: delays launches after a failed one.
+        rest: delays launches after a VM that was of no use.
 
     Attributes:
         max_vms: the same; may be changed.
     """
 
     def __init__(
-        self, fleet: Fleet, queries: Mapping[str, SwitchedQuery], demand: Demand, *, max_vms: int, backoff: Backoff
+        self,
+        fleet: Fleet,
+        queries: Mapping[str, SwitchedQuery],
+        demand: Demand,
+        *,
+        max_vms: int,
+        backoff: Backoff,
+        rest: Rest,
     ) -> None:
         self._fleet = fleet
         self._queries = queries
         self._demand = demand
         self.max_vms = max_vms
         self._backoff = backoff
+        self._rest = rest
 
     def next(self, event: Event, stopping: str) -> Started:
         """Start one more VM if a query has needed one for tau, or wants one ahead of time.
@@ -49,7 +59,10 @@ class Starts:
         there = len(self._fleet.wanted)
         ahead = [] if never else self._demand.ahead(there)
         pinned = [] if never else self._demand.pinned(there)
-        tolerated, note = self._tolerated(event, never or self._why_not_yet(), ahead=bool(ahead or pinned))
+        if rests := self._rest.why_none(event.at_s):
+            ahead = [query for query in ahead if self._demand.insists(query.settings.name)]
+        obstacle = never or self._why_not_yet() or rests
+        tolerated, note = self._tolerated(event, obstacle, ahead=bool(ahead or pinned))
         if tolerated:
             first = tolerated[0]
             why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"

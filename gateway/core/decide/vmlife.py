@@ -25,6 +25,7 @@ from policies.switching.query import SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.vms.fleet import Fleet
 from policies.vms.machine import VmAccount
+from policies.vms.use import Rest
 from policies.vms.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
 VmEvent = VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone
@@ -55,6 +56,7 @@ class VmLife:
         demand: what they want.
         ranking: notified of VMs that became ready.
         backoff: notified of launches that failed or succeeded.
+        rest: notified of VMs that were of use, or of none.
         slot_s: length of a slot.
         patience_s: how long a VM may be starting.
     """
@@ -67,6 +69,7 @@ class VmLife:
         *,
         ranking: Ranking,
         backoff: Backoff,
+        rest: Rest,
         slot_s: float,
         patience_s: float,
     ) -> None:
@@ -75,6 +78,7 @@ class VmLife:
         self._demand = demand
         self._ranking = ranking
         self._backoff = backoff
+        self._rest = rest
         self._slot_s = slot_s
         self._patience_s = patience_s
         self._unbilled: set[str] = set()
@@ -183,12 +187,23 @@ class VmLife:
         drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
         if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
             return ""
+        useless = "" if paused else machine.block_use.why_none
         others = len(self._fleet.wanted) - 1
         keepers = [
             name
             for name in (machine.payers if paused else self._queries)
             if paused or self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)
         ]
+        if useless:
+            keepers = [name for name in keepers if self._demand.insists(name)]
+        if useless and not keepers:
+            self._rest.useless(machine.name, useless, event.at_s)
+            self._demand.ended(others, event.at_s)
+            return f"its billing period ends, and it was of no use: {useless}"
+        if machine.is_used:
+            self._rest.useful()
+        elif not keepers and not any(self._demand.foresees(name) for name in self._queries):
+            self._rest.idle(machine.name, event.at_s)
         if not keepers:
             self._demand.ended(others, event.at_s)
             return f"its billing period ends, {self._demand.why_not_kept()}"

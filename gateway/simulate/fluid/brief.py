@@ -1,8 +1,9 @@
 """Records of a slot with only the values that equations 1 and 2, the ranking, the shares and the ledger use.
 
 Making records is a large part of the cost of a scheduler call here. Where no policy plans and nothing is shed, nothing
-uses the Profiler's other values: micro-batches, completions, the latency of each lane. The property test that compares
-worlds with and without guards compares these records with complete ones, too: without guards all are complete.
+uses the Profiler's other values: micro-batches, what home completes and how long that takes. The property test that
+compares worlds with and without guards compares these records with complete ones, too: without guards all are
+complete.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NO_TIMES: Mapping[str, float] = {}
 class _Lane(NamedTuple):
     """One lane, plain numbers for each query: the queries of one gateway are too few for arrays.
 
-    ``open``, ``raw_bytes`` and ``sent_bytes`` are for the cloud only.
+    ``open`` and all from ``raw_bytes`` on are for the cloud only.
     """
 
     name: str
@@ -34,6 +35,8 @@ class _Lane(NamedTuple):
     open: list[float]
     raw_bytes: list[float]
     sent_bytes: list[float]
+    completed: list[float]
+    latency_s: list[float]
 
 
 class _Seen(NamedTuple):
@@ -79,6 +82,8 @@ def _home_lane(rows: slice, arrays: SlotArrays, home: LaneMeasures) -> _Lane:
         [],
         [],
         [],
+        [],
+        [],
     )
 
 
@@ -93,6 +98,8 @@ def _cloud_lane(name: str, at: tuple[slice, int], arrays: SlotArrays, cloud: Lan
         arrays.cloud_open[at].tolist(),
         arrays.raw_bytes[at].tolist(),
         arrays.sent_bytes[at].tolist(),
+        arrays.cloud_completed[at].tolist(),
+        arrays.cloud_s[at].tolist(),
     )
 
 
@@ -118,19 +125,22 @@ def _slot_at_home(seen: _Seen, q: int, home: _Lane) -> QuerySlot:
 
 def _slot_in_cloud(seen: _Seen, q: int, home: _Lane, cloud: Sequence[_Lane]) -> QuerySlot:
     """Return one record; values that round to zero are left out, as in complete ones."""
-    flow = smoothed_open = 0.0
+    flow = smoothed_open = events = waited_s = 0.0
     for one in cloud:
         flow += one.completed_per_s[q]
         smoothed_open += one.smoothed_open[q]
+        events += one.completed[q]
+        waited_s += one.latency_s[q] * one.completed[q]
     lanes, home_flow = (home, *cloud), home.completed_per_s[q]
     return QuerySlot(
         query=seen.query,
         latency_s=seen.latency_s,
         home_lane_s=home.smoothed_open[q] / home_flow if home_flow > 0 else None,
+        cloud_latency_s=waited_s / events if events > 0 else None,
         cloud_lane_s=smoothed_open / flow if flow > 0 else None,
         rates={one.name: rate for one in lanes if (rate := one.rate[q]) > 0},
         no_credit=frozenset([one.name for one in lanes if one.full[q]]) if seen.waits else _NO_LANES,
-        completed_events=_NO_COUNTS,
+        completed_events={one.name: count for one in cloud if (count := round(one.completed[q]))},
         batches=_NO_COUNTS,
         busy_s=_NO_TIMES,
         dispatched_events={one.name: count for one in lanes if (count := round(one.dispatched[q]))},
