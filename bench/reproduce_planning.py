@@ -31,6 +31,7 @@ SECTIONS = {
     "announced": ("announced", "report"),
     "auto": ("auto", "report"),
     "auto on bursts": ("autobursts", "report"),
+    "harm": ("harm", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 

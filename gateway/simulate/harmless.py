@@ -92,9 +92,14 @@ class Harm:
         return self.elastic_s / self.home_s - 1.0
 
     @property
+    def excess_s(self) -> float:
+        """Return by how much the latency with VMs is above the bound; negative below it."""
+        return self.elastic_s - (1.0 + MOST) * self.home_s - GRACE_S
+
+    @property
     def within(self) -> bool:
         """Return whether the VMs did no harm."""
-        return self.elastic_s <= (1.0 + MOST) * self.home_s + GRACE_S
+        return self.excess_s <= 0
 
 
 def harmless(seed: int, policy: PolicyOptions | None = None) -> DrawnWorld:

@@ -217,15 +217,15 @@ class Exchange(ExchangeViews[R, A]):
             return None
         first_seq, attempt, now_s = entry.first_seq, entry.attempt, self._now_s
         with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
-        if HOME in self._taking:
+        if HOME in self._taking and not entry.tried:
             with_room -= {name for name in with_room if self._lanes[name].recalls.pause_until_s > now_s}
         if not with_room:
             return None
         if self._settings.home_only:
             place = self._settings.place
             return (entry, self._lanes[place]) if place in with_room else None
-        home_only = entry.held_run.disordered or (entry.recalled and HOME in self._taking)
         tried = entry.tried
+        home_only = entry.held_run.disordered or (entry.recalled and HOME in self._taking - tried)
         if not tried:
             name = self._router.pick(entry.events, with_room, home_only=home_only)
         else:

@@ -86,6 +86,15 @@ def test_a_run_that_is_being_sent_is_recalled_and_waited_for_no_more() -> None:
     assert "vm1" not in [each.lane for each in of(ins.AskedAgain, shell.tick(500.0))]
 
 
+def test_a_recalled_run_that_is_overdue_at_home_goes_to_another_lane() -> None:
+    shell = with_a_run_in_the_cloud()
+    shell.open("vm2")
+    shell.share(home=0.4, vm1=0.3, vm2=0.3)
+    shell.tick(2.1)
+    assert [each.lane for each in of(ins.AskedAgain, shell.tick(200.0))] == [HOME]
+    assert shell.sent["vm2"] == [(20, 3)]
+
+
 def test_unordered_results_wait_for_nothing() -> None:
     shell = with_a_run_in_the_cloud(ordered=False)
     assert of(ins.Recalled, shell.tick(5.0)) == []
