@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 HEADER = ("policy", "worlds", "answered within", "delivered within", "worst", "median of all", "launches", "cost")
 POLICIES: tuple[tuple[str, PolicyOptions | None, range], ...] = (
-    ("`reactive`", None, range(1, 301)),
-    ("`lookahead`", LookaheadOptions(), range(1, 61)),
-    ("`planner`", PlannerOptions(window_s=30.0, windows=12, history=100), range(1, 21)),
+    ("`reactive`", None, range(1, 121)),
+    ("`lookahead`", LookaheadOptions(), range(1, 21)),
+    ("`planner`", PlannerOptions(window_s=30.0, windows=12, history=100), range(1, 7)),
 )
 
 

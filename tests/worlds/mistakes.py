@@ -114,7 +114,7 @@ MISTAKES = (
     Mistake(
         "waiting results have no bound (a real defect, since fixed)",
         OUTBOX,
-        "if self.held_bytes < min(self._held_bytes_max, self.bound_bytes) or first_seq < next_seq:",
+        "if not self.is_full or first_seq < next_seq:",
         "if self.held_bytes >= 0 or first_seq < next_seq:",
         check="worlds",
         after=1,

@@ -187,7 +187,7 @@ class VmLife:
         drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
         if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
             return ""
-        useless = "" if paused else machine.block_use.why_none
+        useless = "" if paused else self._why_useless(machine)
         others = len(self._fleet.wanted) - 1
         keepers = [
             name
@@ -210,6 +210,14 @@ class VmLife:
         if self._fleet.renew(machine, event, keepers):
             return ""
         return self._fleet.ledger.frozen or "its billing period ends and the next one does not fit into the budget"
+
+    def _why_useless(self, machine: VmAccount) -> str:
+        """Return why the events on a VM gained nothing in the block that ends; empty if they did, or there were none.
+
+        A query with state moves by rules of its own, and its events are not at home meanwhile.
+        """
+        moved = any((q.whole or q.divided) and machine.block_raw_bytes[name] for name, q in self._queries.items())
+        return "" if moved else machine.block_use.why_none
 
     def _stop(self, machine: VmAccount, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.STOP, event, why)

@@ -217,7 +217,7 @@ class Exchange(ExchangeViews[R, A]):
             return None
         first_seq, attempt, now_s = entry.first_seq, entry.attempt, self._now_s
         with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
-        if HOME in self._taking and not entry.tried:
+        if self._home_helps and not entry.tried:
             with_room -= {name for name in with_room if self._lanes[name].recalls.pause_until_s > now_s}
         if not with_room:
             return None
@@ -234,12 +234,17 @@ class Exchange(ExchangeViews[R, A]):
             name = self._router.pick_again(entry.events, with_room, tried | away, home_only=home_only)
         return None if name is None else (entry, self._lanes[name])
 
+    @property
+    def _home_helps(self) -> bool:
+        """Whether home takes what cloud lanes do not; a query that was moved as a whole has nothing there."""
+        return HOME in self._taking and self._router.shares.get(HOME, 0.0) > 0
+
     def _recall(self) -> None:
         """Let home do the run in a cloud lane that results wait for, if they wait longer than events do at home.
 
         Else a slow link or a slow VM would make all later results wait, and if results take all the room, home too.
         """
-        held_s = None if self._held or HOME not in self._taking else self._outbox.held_for_s(self._now_s)
+        held_s = self._outbox.held_for_s(self._now_s) if self._home_helps and not self._held else None
         entry = None if held_s is None else self._runs.entries.get(self._outbox.waits_for_seq)
         if held_s is None or entry is None or entry.lane is None or entry.lane == HOME:
             return

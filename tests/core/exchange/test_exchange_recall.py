@@ -95,6 +95,12 @@ def test_a_recalled_run_that_is_overdue_at_home_goes_to_another_lane() -> None:
     assert shell.sent["vm2"] == [(20, 3)]
 
 
+def test_nothing_is_recalled_to_a_home_that_gets_no_events() -> None:
+    shell = with_a_run_in_the_cloud()
+    shell.share(home=0.0, vm1=1.0)
+    assert of(ins.Recalled, shell.tick(5.0)) == []
+
+
 def test_unordered_results_wait_for_nothing() -> None:
     shell = with_a_run_in_the_cloud(ordered=False)
     assert of(ins.Recalled, shell.tick(5.0)) == []
