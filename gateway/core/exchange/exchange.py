@@ -36,9 +36,9 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
-    Recalled,
     Release,
     Reopen,
+    RunRecalled,
     Send,
 )
 from gateway.core.exchange.lanes.lane import LaneState
@@ -256,7 +256,7 @@ class Exchange(ExchangeViews[R, A]):
             pause_s = lane.recall(copy, self._now_s)
             entry.note(self._now_s, "was recalled from lane {}, since results wait for it", lane.name)
             self._runs.wait(entry)
-            self._out.append(Recalled(lane.name, entry.first_seq, self._now_s - copy.put_at_s, pause_s))
+            self._out.append(RunRecalled(lane.name, entry.first_seq, self._now_s - copy.put_at_s, pause_s))
 
     def _leave_move(self, entry: RunEntry[R]) -> None:
         move, entry.move = entry.move, None

@@ -113,7 +113,7 @@ class AskedAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RunRecalled:
     """Results waited too long for a run in this lane: home does it now, and the first answer counts.
 
     Attributes:
@@ -151,5 +151,5 @@ class Moved:
 
 
 Instruction: TypeAlias = (
-    Pack[R] | Send | Dispatched[R] | Done[R] | Release[A] | FailLane | Reopen | AskedAgain | Recalled | Moved
+    Pack[R] | Send | Dispatched[R] | Done[R] | Release[A] | FailLane | Reopen | AskedAgain | RunRecalled | Moved
 )

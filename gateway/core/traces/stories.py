@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from gateway.core.exchange.entry import SeqRange
 from gateway.core.exchange.events import Committed, ExchangeEvent, LaneLost, Packed, RunLogged, Sent
-from gateway.core.exchange.instructions import AskedAgain, Done, Instruction, Pack, Recalled, Release
+from gateway.core.exchange.instructions import AskedAgain, Done, Instruction, Pack, Release, RunRecalled
 
 OPEN_MOST: Final = 256
 """So many runs of one exchange are followed at a time; others are not followed meanwhile."""
@@ -170,7 +170,7 @@ class Stories:
             case AskedAgain(lane=lane, first_seq=first_seq):
                 if visit := self._visit(lane, first_seq):
                     visit.why = "overdue"
-            case Recalled(lane=lane, first_seq=first_seq):
+            case RunRecalled(lane=lane, first_seq=first_seq):
                 if visit := self._visit(lane, first_seq):
                     visit.why = "recalled"
             case Done():

@@ -18,9 +18,9 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
-    Recalled,
     Release,
     Reopen,
+    RunRecalled,
     Send,
 )
 from gateway.query.flow.delivery import Results
@@ -161,7 +161,7 @@ class Dispatcher:
             case AskedAgain():
                 text = "%s: run %d is overdue in lane %s: it is dispatched again"
                 _LOG.warning(text, self.name, what.first_seq, what.lane)
-            case Recalled():
+            case RunRecalled():
                 text = "%s: results wait for run %d, %.1f s in lane %s so far: home does it, the lane rests for %.0f s"
                 _LOG.info(text, self.name, what.first_seq, what.in_lane_s, what.lane, what.pause_s)
             case Moved():

@@ -15,9 +15,9 @@ from gateway.core.exchange.instructions import (
     Instruction,
     Moved,
     Pack,
-    Recalled,
     Release,
     Reopen,
+    RunRecalled,
     Send,
 )
 from gateway.query.flow.lane import LaneEvent
@@ -110,7 +110,7 @@ class SimulatedDispatcher(ABC):
             case AskedAgain():
                 self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
                 self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
-            case Recalled():
+            case RunRecalled():
                 self._trace.note(f"{self.name}: run {what.first_seq} is recalled from {what.lane}")
                 self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
             case Moved():

@@ -100,7 +100,7 @@ class Oracle:
                     assert first not in host.aside
                     assert first in self.undone
                     assert self.where.pop(first) == lane
-                case ins.Recalled(lane, first, in_lane_s, pause_s):
+                case ins.RunRecalled(lane, first, in_lane_s, pause_s):
                     host = self.hosts[lane]
                     assert not self.home_only
                     assert lane != HOME

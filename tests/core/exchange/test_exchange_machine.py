@@ -28,7 +28,7 @@ def test_such_lives_have_everything_in_them() -> None:
         told += life.told
     seen = {type(each) for each in told}
     kinds = {ins.Pack, ins.Send, ins.Dispatched, ins.Done, ins.Release, ins.FailLane, ins.Reopen, ins.AskedAgain}
-    assert kinds | {ins.Moved, ins.Recalled} == seen
+    assert kinds | {ins.Moved, ins.RunRecalled} == seen
     done = [each for each in told if isinstance(each, ins.Done)]
     assert {each.lane for each in done} == set(LANES)
     assert any(len(each.runs) > 1 for each in done)

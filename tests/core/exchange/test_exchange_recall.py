@@ -32,8 +32,8 @@ def with_a_run_in_the_cloud(*, slow: bool = False, **settings: Any) -> Shell:
 
 def test_home_does_a_run_that_results_wait_for_longer_than_events_take_at_home() -> None:
     shell = with_a_run_in_the_cloud()
-    assert of(ins.Recalled, shell.tick(1.7)) == []
-    (recalled,) = of(ins.Recalled, shell.tick(0.2))
+    assert of(ins.RunRecalled, shell.tick(1.7)) == []
+    (recalled,) = of(ins.RunRecalled, shell.tick(0.2))
     assert (recalled.lane, recalled.first_seq) == ("vm1", 20)
     assert (recalled.in_lane_s, recalled.pause_s) == pytest.approx((2.9, 11.6))
     assert shell.sent[HOME][-1] == (20, 2)
@@ -74,14 +74,14 @@ def test_a_lane_that_rests_gets_runs_while_home_is_away() -> None:
 
 def test_full_results_recall_a_run_at_once_if_home_has_nothing_to_do() -> None:
     shell = with_a_run_in_the_cloud(held_bytes_max=25)
-    assert [each.first_seq for each in shell.of(ins.Recalled)] == [20]
+    assert [each.first_seq for each in shell.of(ins.RunRecalled)] == [20]
     assert shell.sent[HOME][-1] == (20, 2)
 
 
 def test_a_run_that_is_being_sent_is_recalled_and_waited_for_no_more() -> None:
     shell = with_a_run_in_the_cloud(slow=True)
     shell.tick(2.1)
-    assert [each.first_seq for each in shell.of(ins.Recalled)] == [20]
+    assert [each.first_seq for each in shell.of(ins.RunRecalled)] == [20]
     shell.end_send("vm1", 20, 30.0)
     assert "vm1" not in [each.lane for each in of(ins.AskedAgain, shell.tick(500.0))]
 
@@ -98,12 +98,12 @@ def test_a_recalled_run_that_is_overdue_at_home_goes_to_another_lane() -> None:
 def test_nothing_is_recalled_to_a_home_that_gets_no_events() -> None:
     shell = with_a_run_in_the_cloud()
     shell.share(home=0.0, vm1=1.0)
-    assert of(ins.Recalled, shell.tick(5.0)) == []
+    assert of(ins.RunRecalled, shell.tick(5.0)) == []
 
 
 def test_unordered_results_wait_for_nothing() -> None:
     shell = with_a_run_in_the_cloud(ordered=False)
-    assert of(ins.Recalled, shell.tick(5.0)) == []
+    assert of(ins.RunRecalled, shell.tick(5.0)) == []
 
 
 def test_pauses_grow_until_an_answer_counts() -> None:
