@@ -43,18 +43,13 @@ from gateway.core.exchange.instructions import (
 )
 from gateway.core.exchange.lanes.lane import LaneState
 from gateway.core.exchange.lanes.outlet import Phase
+from gateway.core.exchange.lanes.recalls import HeldPatience
 from gateway.core.exchange.outbox import Outcome
 from gateway.core.exchange.reorder import Released
 from gateway.core.exchange.settings import ExchangeSettings
 from gateway.core.exchange.shares import check_shares, shares_of
 from gateway.core.exchange.views import ExchangeViews
 from policies.signals import HOME
-
-_HOME_WEIGHT = 0.2
-"""The weight of the last answer in how long events take at home."""
-
-_PATIENCE = 0.25
-"""Results wait for a run in the cloud for this part of how long events take at home, and at least for a run at home."""
 
 
 class Exchange(ExchangeViews[R, A]):
@@ -72,7 +67,7 @@ class Exchange(ExchangeViews[R, A]):
         super().__init__(settings, committed=committed)
         self._named: dict[str, float] = {HOME: 1.0}
         self._out: list[Instruction[R, A]] = []
-        self._home_s: float | None = None
+        self._held_patience = HeldPatience()
 
     def handle(self, event: ExchangeEvent[R, A]) -> list[Instruction[R, A]]:
         """Take an event; return the instructions to carry out, in this order.
@@ -250,7 +245,7 @@ class Exchange(ExchangeViews[R, A]):
             return
         home, lane, copy = self._lanes[HOME], self._lanes[entry.lane], entry.copies[entry.lane]
         stands = self._outbox.is_full and not home.open_runs
-        too_long = self._home_s is not None and held_s > max(home.watch.usual_s or 0.0, _PATIENCE * self._home_s)
+        too_long = self._held_patience.ends(held_s, home.watch.usual_s)
         if (stands or too_long) and copy.open and not copy.isolating and not lane.outlet.packs(entry.first_seq):
             entry.recalled = True
             pause_s = lane.recall(copy, self._now_s)
@@ -326,8 +321,7 @@ class Exchange(ExchangeViews[R, A]):
             # A part of a run may have no event.
             arrival_s = sum(run.arrival_s * run.events for run in runs) / events if events else runs[0].arrival_s
             if lane.name == HOME:
-                took_s, home_s = self._now_s - arrival_s, self._home_s
-                self._home_s = took_s if home_s is None else home_s + _HOME_WEIGHT * (took_s - home_s)
+                self._held_patience.see_home(self._now_s - arrival_s)
             outcome = Outcome(event.results, event.result_bytes, events, arrival_s)
             self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
 

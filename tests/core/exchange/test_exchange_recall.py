@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.exchange import instructions as ins
-from gateway.core.exchange.lanes.recalls import Recalls
+from gateway.core.exchange.lanes.recalls import HeldPatience, Recalls
 from policies.signals import HOME
 from tests.core.exchange.exchange_shell import Shell, of
 
@@ -32,10 +32,10 @@ def with_a_run_in_the_cloud(*, slow: bool = False, **settings: Any) -> Shell:
 
 def test_home_does_a_run_that_results_wait_for_longer_than_events_take_at_home() -> None:
     shell = with_a_run_in_the_cloud()
-    assert of(ins.RunRecalled, shell.tick(1.7)) == []
+    assert of(ins.RunRecalled, shell.tick(1.9)) == []
     (recalled,) = of(ins.RunRecalled, shell.tick(0.2))
     assert (recalled.lane, recalled.first_seq) == ("vm1", 20)
-    assert (recalled.in_lane_s, recalled.pause_s) == pytest.approx((2.9, 11.6))
+    assert (recalled.in_lane_s, recalled.pause_s) == pytest.approx((3.1, 12.4))
     assert shell.sent[HOME][-1] == (20, 2)
     shell.answer(HOME, 20, 29)
     assert shell.released() == [(0, 19), (20, 29), (30, 39)]
@@ -58,7 +58,7 @@ def test_the_lane_rests_and_home_gets_its_share() -> None:
     assert [first for first, _ in shell.sent[HOME]][-2:] == [20, 40]
     shell.answer(HOME, 20, 29)
     shell.answer(HOME, 40, 59)
-    shell.tick(12.5)
+    shell.tick(13.5)
     shell.log_tens(60, 80)
     assert (60, 1) in shell.sent["vm1"]
 
@@ -104,6 +104,17 @@ def test_nothing_is_recalled_to_a_home_that_gets_no_events() -> None:
 def test_unordered_results_wait_for_nothing() -> None:
     shell = with_a_run_in_the_cloud(ordered=False)
     assert of(ins.RunRecalled, shell.tick(5.0)) == []
+
+
+def test_results_wait_as_long_as_events_take_at_home_and_at_least_2_s() -> None:
+    patience = HeldPatience()
+    assert not patience.ends(1e3, 1.0), "nothing is known of home"
+    patience.see_home(0.2)
+    assert [patience.ends(held_s, 0.1) for held_s in (1.9, 2.1)] == [False, True]
+    for _ in range(50):
+        patience.see_home(8.0)
+    assert [patience.ends(held_s, 0.1) for held_s in (7.9, 8.1)] == [False, True]
+    assert [patience.ends(held_s, 9.0) for held_s in (8.9, 9.1)] == [False, True]
 
 
 def test_pauses_grow_until_an_answer_counts() -> None:

@@ -1,4 +1,4 @@
-"""How long a lane rests after a run was recalled from it: longer each time, until it answers one that counts."""
+"""When home does a run that results wait for, and how long its lane rests then."""
 
 from __future__ import annotations
 
@@ -6,6 +6,30 @@ _PAUSE_TIMES = 4.0
 """The first pause, as a multiple of the time that the run was in the lane: trying takes a fifth of the time at most."""
 _DOUBLINGS_MOST = 8
 _PAUSE_MOST_S = 600.0
+_HELD_LEAST_S = 2.0
+"""Results wait at least so long: a new VM's first micro-batches, and a pause of a JVM or a link, are often that long."""
+_HOME_WEIGHT = 0.2
+"""The weight of the last answer in how long events take at home."""
+
+
+class HeldPatience:
+    """How long results wait for a run in the cloud: as long as events take at home, which is the VM's marginal use.
+
+    An event on a VM spares those at home as long as one takes there (``policies.vms.use``). If results wait for it for
+    longer than that, they lose more than they were spared.
+    """
+
+    def __init__(self) -> None:
+        self._home_s: float | None = None
+
+    def see_home(self, took_s: float) -> None:
+        """Note how long the events of an answer took at home, from their arrival."""
+        home_s = self._home_s
+        self._home_s = took_s if home_s is None else home_s + _HOME_WEIGHT * (took_s - home_s)
+
+    def ends(self, held_s: float, usual_s: float | None) -> bool:
+        """Return whether results have waited too long; ``usual_s``: what a run takes in home's lane."""
+        return self._home_s is not None and held_s > max(_HELD_LEAST_S, usual_s or 0.0, self._home_s)
 
 
 class Recalls:
