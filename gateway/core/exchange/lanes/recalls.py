@@ -7,7 +7,7 @@ _PAUSE_TIMES = 4.0
 _DOUBLINGS_MOST = 8
 _PAUSE_MOST_S = 600.0
 _HELD_LEAST_S = 2.0
-"""Results wait at least so long: a new VM's first micro-batches, and a pause of a JVM or a link, are often that long."""
+"""Results wait at least so long: a new VM's first micro-batches, or a pause of a link, are often that long."""
 _HOME_WEIGHT = 0.2
 """The weight of the last answer in how long events take at home."""
 
