@@ -227,16 +227,37 @@ class QueryCosts:
         self._batch_s.fill(0.0)
         self._further_run_s.fill(0.0)
 
-    def in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
-        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
+    def in_lanes(
+        self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array, rates: ServiceRates, coming_per_s: Array
+    ) -> RunCosts:
+        """Return what runs cost in some lanes.
+
+        Args:
+            rows: of the lanes.
+            lanes: all lanes.
+            offered_runs: what comes into these lanes is so many runs an event.
+            rates: how fast they are.
+            coming_per_s: events that came into them in the last slot per second, as home would see them: on a host of
+                half the speed, twice as many.
+        """
         shape = (-1, *(1,) * (lanes.kept.ndim - 1))
         event_s, batch_s = self._event_s[rows].reshape(shape), self._batch_s[rows].reshape(shape)
         runs_each = lanes.runs_each(rows, offered_runs)
         if self._one_run:
             return RunCosts(event_s, batch_s, runs_each, offered_runs)
         further_s, most = self._further_run_s[rows].reshape(shape), self._batch_runs[rows].reshape(shape)
-        runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
-        return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
+        # A micro-batch takes the runs that came during the one before it.
+        coming_runs = coming_per_s * runs_each
+        idle = 1.0 - coming_runs * further_s - coming_per_s * event_s
+        even = np.where(idle > 0, coming_runs * (batch_s - further_s) / np.maximum(idle, _NOTHING), np.inf)
+        kept_runs = lanes.runs[rows]
+        # While more runs wait than a lane holds, half of what it holds is in its micro-batch.
+        held = WAITING_PART * rates.hold(rows, 1.0 / runs_each) * runs_each
+        runs = np.clip(np.minimum(np.maximum(even, kept_runs + 0.5), held), 1.0, most)
+        costs = RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
+        # They waited half as long as it takes; the fluid keeps some of them.
+        costs.run_s += costs.one_run_s * np.maximum(0.0, np.minimum(1.5 * (runs - 1.0), runs - 0.5) - kept_runs)
+        return costs
 
 
 class Lanes:

@@ -136,11 +136,13 @@ class Flow:
             self.shed_events += due - came
         self.waiting.add(self._now, came, self._cutting.cut(came, self._queued_runs()))
         runs_each = self._seen_runs_each()
-        at_home = self._costs.in_lanes(slice(None), self.home, runs_each)
+        coming_h = self.slot.home_dispatched / self._slot_s
+        at_home = self._costs.in_lanes(slice(None), self.home, runs_each, self._home_rates, coming_h)
         waiting = self.waiting.events.copy()
         apart = self._apart(in_cloud, waiting, runs_each)
         shares = self._cloud_shares(in_cloud, apart)
-        of_vms = self._costs.in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
+        coming_c = self.slot.cloud_dispatched[in_cloud] / (self._vm_speed[in_cloud, None] * self._slot_s)
+        of_vms = self._costs.in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None], self._cloud_rates, coming_c)
         lane_c = self._cloud_lane_s(in_cloud, of_vms)
         granted_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, of_vms, lane_c)
         offered = waiting.copy()
