@@ -46,7 +46,7 @@ from engines.simulated.generators import ConstantRate
 from engines.simulated.metrics import Happening, Latency, MetricsEntry, Throughput
 from engines.simulated.placement import SimulatedVm
 from engines.simulated.query import Consumer, Edge, Operator, Producer, QueryGraph, WindowedOperator, constant
-from gateway.simulate.calibration import PAPER_MIPS
+from gateway.simulate.parameters.calibration import PAPER_MIPS
 from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
 
 PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)

@@ -31,9 +31,9 @@ import numpy as np
 from engines.simulated.generators import RecordedRates
 from gateway.config import load
 from gateway.core.decide.scheduler import Scheduler
-from gateway.simulate.calibration import Calibration, MeasuredBoot, read_calibration
-from gateway.simulate.contest import fluid_world
+from gateway.simulate.comparing.contest import fluid_world
 from gateway.simulate.fluid.world import FluidWorld
+from gateway.simulate.parameters.calibration import Calibration, MeasuredBoot, read_calibration
 from gateway.simulate.plan import Recorded, plan, read_trace
 from gateway.views.runrecord import GatewayRecord, read_record
 from policies.arrays import Array, IntArray

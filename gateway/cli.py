@@ -10,11 +10,11 @@ import json
 import os
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import typer
 
-from gateway.commands import beginning, explaining, reading, reporting, steering, trying, watching
+from gateway.commands import beginning, explaining, reading, reporting, simulating, steering, trying, watching
 from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
@@ -110,6 +110,7 @@ explaining.register(main)
 reporting.register(main)
 reading.register(main)
 steering.register(main)
+simulating.register(main)
 
 
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")
@@ -157,75 +158,6 @@ def demo(
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
 
-@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --model fluid --html out.html")
-def simulate(
-    config: ConfigPath,
-    served: Annotated[
-        str | None, typer.Option(metavar="RATE", help="The rate that one engine host can serve, as in 2000/s.")
-    ] = None,
-    parameters: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file that spillway profile wrote, in place of --served.")
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes. Default: the config's replay rates."),
-    ] = None,
-    load_for: Annotated[
-        str | None,
-        typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace. Default: 10m."),
-    ] = None,
-    begins: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="When it begins, as in 2026-12-24T18:00:00+01:00, for announced load."),
-    ] = None,
-    model: Annotated[
-        Literal["runs", "fluid"] | None,
-        typer.Option(
-            help="runs (default): simulate each run; fluid: load in arrays, for long times (docs/simulation.md).",
-        ),
-    ] = None,
-    policy: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Policies to compare: home, configured, reactive, planner, static:2 …")
-    ] = "",
-    stays_home: Annotated[
-        list[str] | None,
-        typer.Option(metavar="QUERY", help="A query that check says may not be split; repeatable."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 1,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid, or graphs)."),
-    ] = None,
-) -> None:
-    """Simulate a config, or CEPSim's graphs, in virtual time. A config is compared with home alone, or by policies."""
-    from gateway.commands.simulating import graphs_of, simulated_graphs
-    from gateway.simulate import command
-
-    if graphs_of(config):
-        others: dict[str, object] = {
-            "--served": served,
-            "--parameters": parameters,
-            "--trace": trace,
-            "--begins": begins,
-        }
-        others |= {"--model": model, "--policy": policy, "--stays-home": stays_home}
-        simulated_graphs(config, seed, load_for, report, html, [name for name, given in others.items() if given])
-        return
-    found = loaded(config)
-    policies = [name.strip() for name in policy.split(",") if name.strip()]
-    asked = command.Asked(
-        model=model or "runs", served=served, parameters=parameters, trace=trace, load_for=load_for or "10m",
-        begins=begins, stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
-    )  # fmt: skip
-    try:
-        command.simulate(found, asked)
-    except command.BadInputError as error:
-        fail(str(error), BAD_INPUT)
-    except command.FailedError as error:
-        fail(str(error), FAILED)
-
-
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")
 def profile(
     config: ConfigPath,
@@ -237,9 +169,9 @@ def profile(
     """Measure on real Spark how long the micro-batches of a query take, for simulate --parameters."""
     found = loaded(config)
     from engines.spark.session import SessionError
-    from gateway.simulate.calibration import write_calibration
-    from gateway.simulate.measuring import profile as measure
-    from gateway.simulate.profilingruns import ProfileError
+    from gateway.simulate.parameters.calibration import write_calibration
+    from gateway.simulate.parameters.measuring import profile as measure
+    from gateway.simulate.parameters.profilingruns import ProfileError
 
     for name in query or ():
         if name not in found.queries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,23 +14,30 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from gateway.config import Config
 from gateway.config.words.units import UnitError, duration_s, rate_per_s
-from gateway.simulate import contest, plan
-from gateway.simulate.calibration import Calibration, CalibrationError, read_calibration
+from gateway.simulate import plan
+from gateway.simulate.comparing import contest
+from gateway.simulate.comparing.playing import (
+    Played,
+    alone_and_configured,
+    play_fluid,
+    play_runs,
+    result_lines,
+    result_report,
+)
 from gateway.simulate.options import WorldOptions
-from gateway.simulate.runs.promises import BrokenPromiseError
-from gateway.simulate.runs.world import World
+from gateway.simulate.parameters.calibration import Calibration, CalibrationError, read_calibration
+from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError
 
 FLUID = "fluid"
 MODELS = {
     "runs": "each run is simulated, including random waits",
     FLUID: "load in arrays, slot by slot; below saturation there are no random waits",
 }
-_Told = tuple[list[str], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The command's options; ``model`` is one of ``MODELS``."""
+    """The command's options; ``model`` is one of ``MODELS``; ``seeds`` are played, the first is ``seed``."""
 
     model: str
     served: str | None
@@ -40,6 +47,7 @@ class Asked:
     begins: str | None
     stays_home: Sequence[str]
     seed: int
+    seeds: int
     policies: Sequence[str]
     report: Path | None
     html: Path | None
@@ -58,25 +66,45 @@ def simulate(config: Config, asked: Asked) -> None:
 
     Raises:
         BadInputError: an option, or a file that it names, is wrong.
-        FailedError: the simulated gateway broke an invariant, or a report cannot be written.
+        FailedError: the load is too high to be simulated, the simulated gateway broke an invariant, or a report cannot
+            be written.
     """
     try:
         if asked.html is not None and asked.model != FLUID:
             raise BadInputError(f"--html needs the fluid model, not {asked.model}: add --model {FLUID}")
-        world = _world_of(config, asked)
-        lines, told = (_fluid if asked.model == FLUID else _runs)(config, world, asked)
-        typer.echo(f"model: {asked.model} ({MODELS[asked.model]})")
-        for line in lines:
-            typer.echo(line)
-        if asked.report is not None:
-            asked.report.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        _simulate(config, asked)
     except (UnitError, plan.TraceError, CalibrationError, contest.PolicyError) as error:
         raise BadInputError(str(error)) from error
+    except NeverAtRestError as error:
+        raise FailedError(
+            f"there are no figures for this load, since the hosts serve far less: {error}. Simulate less load, or use "
+            f"--model {FLUID}, which stops then"
+        ) from error
     except BrokenPromiseError as error:
         mistake = "the simulated gateway broke an invariant; this is a bug in Spillway"
         raise FailedError(f"{mistake}: {error}") from error
     except OSError as error:
         raise FailedError(f"{error.filename or asked.report or asked.html}: {error.strerror or error}") from error
+
+
+def _simulate(config: Config, asked: Asked) -> None:
+    world = _world_of(config, asked)
+    seeds = range(asked.seed, asked.seed + asked.seeds)
+    play = _fluid if asked.model == FLUID else _runs
+    played = [play(config, replace(world, seed=seed), asked) for seed in seeds]
+    typer.echo(f"model: {asked.model} ({MODELS[asked.model]})")
+    if len(seeds) > 1:
+        typer.echo(f"seeds: {seeds[0]} to {seeds[-1]}; median, lowest and highest of each figure by itself")
+    for line in result_lines(played):
+        typer.echo(line)
+    if asked.report is not None:
+        told = result_report(dict(zip(seeds, played, strict=True)))
+        asked.report.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    contests = [one.contest for one in played if one.contest is not None]
+    if asked.html is not None:
+        from gateway.simulate.comparing.page import write_page
+
+        write_page(contests, world.scheduler.queries, asked.html)
 
 
 def _world_of(config: Config, asked: Asked) -> WorldOptions:
@@ -104,23 +132,14 @@ def _wall_s(text: str) -> float:
     return at.timestamp()
 
 
-def _runs(config: Config, world: WorldOptions, asked: Asked) -> _Told:
-    if asked.policies:
-        outcomes = {name: World(one).run() for name, one in contest.variants(config, world, asked.policies).items()}
-    else:
-        outcomes = plan.compare(world)
-    return plan.table(outcomes), plan.report(outcomes)
+def _runs(config: Config, world: WorldOptions, asked: Asked) -> Played:
+    return play_runs(contest.variants(config, world, asked.policies) if asked.policies else alone_and_configured(world))
 
 
-def _fluid(config: Config, world: WorldOptions, asked: Asked) -> _Told:
+def _fluid(config: Config, world: WorldOptions, asked: Asked) -> Played:
     policies = asked.policies or (contest.HOME_ALONE, contest.AS_CONFIGURED)
     with _progress() as bars:
-        result = contest.hold(config, world, policies, lambda name: _bar(bars, name))
-    if asked.html is not None:
-        from gateway.simulate.page import write_page
-
-        write_page(result, world.scheduler.queries, asked.html)
-    return contest.table(result), contest.report(result)
+        return play_fluid(contest.hold(config, world, policies, lambda name: _bar(bars, name)))
 
 
 def _progress() -> Progress:

@@ -1,11 +1,11 @@
-"""Simulates a config with a trace in virtual time: its policy, compared with the private cluster alone."""
+"""The world of a config: its queries with the events of a trace, its hosts, links and VMs."""
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engines.simulated.generators import ConstantRate, Generator, RecordedRates
@@ -13,9 +13,8 @@ from gateway.config import Config
 from gateway.config.connectors.sources import FileSourceConfig, QuerySourceConfig
 from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
-from gateway.simulate.calibration import Calibration, Measured
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.parameters.calibration import Calibration, Measured
 from policies.switching.query import QuerySettings
 
 _BITS_PER_BYTE = 8
@@ -181,29 +180,3 @@ def _rate(config: Config, name: str) -> ConstantRate:
             return _rate(config, upstream)
         case _:
             raise TraceError(f"the config does not say how many events query {name} gets: give a trace")
-
-
-def compare(world: WorldOptions) -> dict[str, WorldOutcome]:
-    """Simulate a world with the private cluster alone, and as configured."""
-    alone = replace(world, scheduler=replace(world.scheduler, max_vms=0))
-    return {"private only": World(alone).run(), "as configured": World(world).run()}
-
-
-def table(outcomes: Mapping[str, WorldOutcome]) -> list[str]:
-    """Return the lines of a table."""
-    head = f"{'':<14} {'query':<20} {'answered':>10} {'shed':>6} {'mean':>9} {'p95':>9}"
-    lines = [head + f" {'in cloud':>9} {'VMs':>4} {'USD':>9}"]
-    for name, outcome in outcomes.items():
-        for query in outcome.queries:
-            part = query.cloud_events / query.events if query.events else 0.0
-            came = query.events + query.shed_events
-            lines.append(
-                f"{name:<14} {query.name:<20} {query.events:>10,} {query.shed_events / came if came else 0.0:>6.1%}"
-                f" {query.mean_s:>7.2f} s {query.p95_s:>7.2f} s {part:>9.1%} {outcome.vms:>4} {outcome.usd:>9.4f}"
-            )
-    return lines
-
-
-def report(outcomes: Mapping[str, WorldOutcome]) -> dict[str, object]:
-    """Return all results, for JSON."""
-    return {name: asdict(outcome) for name, outcome in outcomes.items()}

@@ -14,6 +14,12 @@ import numpy as np
 from policies.arrays import Array, IntArray, finite
 
 STATES_MOST = 50_000
+CHOICES_MOST = 50_000_000
+"""One for each window and state, of 8 bytes."""
+
+
+class TooManyStatesError(ValueError):
+    """There are too many ways in which VMs may be paid ahead: use longer windows or fewer VMs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,11 @@ class Blocks:
 
     def __post_init__(self) -> None:
         if self.period < 1 or not 0 <= self.boot < self.first or min(self.window_usd, self.rebalance_usd) < 0:
-            raise ValueError(f"a VM must serve in its first block, and nothing cost less than nothing: {self}")
+            raise ValueError(
+                f"a VM must serve in its first block, and nothing cost less than nothing: {self.boot} of {self.first} "
+                f"windows pass until it serves, a period has {self.period}, a window costs {self.window_usd:g} USD and "
+                f"a change {self.rebalance_usd:g} USD"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +94,15 @@ def clairvoyant(miss_usd: Array, blocks: Blocks) -> Optimum:
         blocks: the price of VMs.
 
     Raises:
-        ValueError: too many states; use longer windows or fewer VMs.
+        ValueError: ``miss_usd`` is not finite, or has another shape.
+        TooManyStatesError: use longer windows or fewer VMs.
     """
     miss_usd = finite("miss_usd", miss_usd, 2)
     windows, counts = miss_usd.shape
     moves = _moves(counts - 1, blocks)
     starts, to, serving = moves.first_of, moves.to, moves.serving
+    if windows * len(starts) > CHOICES_MOST:
+        raise TooManyStatesError(f"{len(starts)} states in {windows} windows: use longer windows, or fewer VMs")
     to_go = np.zeros(len(starts))
     chosen = np.empty((windows, len(starts)), dtype=np.intp)
     ends = np.append(starts[1:], len(to))
@@ -124,7 +137,7 @@ def _moves(most: int, blocks: Blocks) -> _Moves:
             usd = renting_usd + (blocks.rebalance_usd if changed else 0.0)
             rows.append((numbers[after], serving, usd, renting_usd))
         if len(queue) > STATES_MOST:
-            raise ValueError(f"more than {STATES_MOST} states: use longer windows, or fewer VMs than {most}")
+            raise TooManyStatesError(f"more than {STATES_MOST} states: use longer windows, or fewer VMs than {most}")
     to, servings, costs_usd, rents_usd = zip(*rows, strict=True)
     return _Moves(
         first_of=np.array(first_of, dtype=np.intp),

@@ -75,7 +75,7 @@ def test_a_broken_promise_is_told_as_our_mistake(tmp_path: Path, monkeypatch: py
     def broken(_: object) -> None:
         raise BrokenPromiseError("a run is gone")
 
-    monkeypatch.setattr("gateway.simulate.plan.compare", broken)
+    monkeypatch.setattr("gateway.simulate.runs.world.World.run", broken)
     result = simulate(tmp_path, "--for", "1s")
     assert result.exit_code == 1
     assert "a run is gone" in result.output

@@ -12,7 +12,13 @@ from typer.testing import CliRunner, Result
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
 from gateway.cli import main
 from gateway.config.load import load
-from gateway.simulate.calibration import Calibration, CalibrationError, Measured, read_calibration, write_calibration
+from gateway.simulate.parameters.calibration import (
+    Calibration,
+    CalibrationError,
+    Measured,
+    read_calibration,
+    write_calibration,
+)
 from gateway.simulate.plan import plan
 from tests.cli.simulating import CONFIG, simulate
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from engines.query.known import KnownQuery, understand
 from engines.streaming.feed import FeedServer
 from engines.timing import time_batches
-from gateway.simulate.profilingruns import ProfileError, RunsOfSelections
+from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections
 from infra.clock import SystemClock
 from infra.messages import OpenQuery, SelectionRule
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from engines.simulated.boot import LogNormal
 from engines.simulated.generators import RecordedRates
-from gateway.simulate.contest import fluid_world
+from gateway.simulate.comparing.contest import fluid_world
 from gateway.simulate.drawing import drawn
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions

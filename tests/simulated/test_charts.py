@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.simulate.charts import frontier, latencies, lives, missed, over_time, places, unbeaten
-from gateway.simulate.contest import Contest
+from gateway.simulate.comparing.charts import frontier, latencies, lives, missed, over_time, places, unbeaten
+from gateway.simulate.comparing.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
 from policies.switching.query import QuerySettings

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from engines.timing import Timed
-from gateway.simulate.measuring import fitted
-from gateway.simulate.profilingruns import ProfileError
+from gateway.simulate.parameters.measuring import fitted
+from gateway.simulate.parameters.profilingruns import ProfileError
 
 
 def test_the_line_and_its_errors_are_those_of_scipy() -> None:

@@ -85,6 +85,7 @@ class FluidOutcome:
         points: values over time: of each query if there are at most ``NAMED_MOST``, else of all together.
         vm_marks: (at_s, VM, what) when a VM was started, ready, terminated and gone; of the first site.
         commands: all commands except ``Ask`` and ``Fit``, up to a limit.
+        unanswered: events that still waited when the gateways stopped.
     """
 
     lasted_s: float
@@ -99,6 +100,7 @@ class FluidOutcome:
     points: tuple[Point, ...]
     vm_marks: tuple[tuple[float, str, str], ...]
     commands: tuple[Commanded, ...]
+    unanswered: float = 0.0
 
     @property
     def cloud_share(self) -> float:
@@ -199,10 +201,14 @@ class FluidWorld:
         return self._outcome(slot)
 
     @property
-    def _empty(self) -> bool:
+    def _left(self) -> float:
+        """Events that wait or are in a lane."""
         flow = self.flow
-        left = flow.waiting.events.sum() + flow.home.kept.sum() + flow.cloud.kept.sum()
-        return bool(left <= _NOTHING * len(self._all))
+        return float(flow.waiting.events.sum() + flow.home.kept.sum() + flow.cloud.kept.sum())
+
+    @property
+    def _empty(self) -> bool:
+        return self._left <= _NOTHING * len(self._all)
 
     def _slot(self, slot: int, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         flow, ends_s = self.flow, (slot + 1) * self._options.slot_s
@@ -378,6 +384,7 @@ class FluidWorld:
             points=tuple(self._picture.points),
             vm_marks=tuple(self._marks),
             commands=tuple(self._commands),
+            unanswered=self._left,
         )
 
     def _query_outcome(self, q: int, name: str) -> FluidQueryOutcome:

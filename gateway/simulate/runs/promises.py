@@ -7,6 +7,10 @@ class BrokenPromiseError(AssertionError):
     """An invariant of every world is broken."""
 
 
+class NeverAtRestError(BrokenPromiseError):
+    """Events still wait long after the last one came: a mistake of ours, unless the load is too high for the hosts."""
+
+
 def promise(kept: bool, what: str) -> None:
     """Raise unless an invariant holds.
 

@@ -15,7 +15,7 @@ from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.keyed.dividedquery import DividedQuery
-from gateway.simulate.runs.promises import BrokenPromiseError, promise
+from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError, promise
 from gateway.simulate.runs.selecting.selectingquery import SelectingQuery
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from gateway.simulate.runs.stateful.movingquery import MovingQuery
@@ -152,6 +152,7 @@ class World:
 
         Raises:
             BrokenPromiseError: an invariant is broken.
+            NeverAtRestError: events still wait ``rest_s`` after the last one came.
         """
         self._start_home()
         for query in self._queries.values():
@@ -175,7 +176,7 @@ class World:
             self._steps += 1
             self._check()
             if self._agenda.now_s >= until_s:
-                raise BrokenPromiseError(f"the world is not at rest {self._options.rest_s:g} s after its load")
+                raise NeverAtRestError(f"events still wait {self._options.rest_s:g} s after the last one came")
         return self._outcome()
 
     @property

@@ -23,8 +23,8 @@ from gateway.config.models import FileSourceConfig, QueryConfig
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
-from gateway.simulate.profilingruns import ProfileError, RunsOfSelections, WholeRuns
+from gateway.simulate.parameters.calibration import PAPER_MIPS, Calibration, Measured
+from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections, WholeRuns
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.views.check.checking import opening

@@ -12,18 +12,17 @@ from engines.simulated.generators import Poisson
 from gateway.config import Config
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_findings
 from gateway.config.settings import scheduler_settings
+from gateway.simulate.comparing.optimum import NoOptimumError, optimum, window_slots
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import WorldOptions
-from policies.planning.clairvoyant import Blocks, Optimum, clairvoyant
+from policies.arrays import Array
+from policies.planning.clairvoyant import Optimum
 
 HOME_ALONE = "home"
 AS_CONFIGURED = "configured"
 KNOWN = (HOME_ALONE, AS_CONFIGURED, "reactive", "lookahead", "auto", "planner", "queueing", "cpu", "static", "static:N")
 _COMMANDS_TOLD = 2000
-_WINDOWS_PER_PERIOD = 4
-_MISS_USD = 1.0
-"""The cost of a late event for the optimum: so high that an event is late only if that cannot be avoided."""
 
 
 class PolicyError(ValueError):
@@ -146,10 +145,10 @@ def hold(
         name: FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
         for name, one in variants(config, world, policies).items()
     }
-    window_s = _window_s(world)
+    window_s = window_slots(world) * world.scheduler.slot_s
     try:
-        return Contest(outcomes, _optimum(world, window_s), "", window_s)
-    except ValueError as error:
+        return Contest(outcomes, optimum(world, _events(world)), "", window_s)
+    except NoOptimumError as error:
         return Contest(outcomes, None, str(error), window_s)
 
 
@@ -171,70 +170,11 @@ def _scheduled(world: WorldOptions, config: Config, name: str) -> WorldOptions:
     return replace(world, scheduler=replace(scheduler, queries=queries, max_vms=max_vms))
 
 
-def _window_s(world: WorldOptions) -> float:
-    slot_s, period_s = world.scheduler.slot_s, world.scheduler.billing.period_s
-    return slot_s * max(1, round(period_s / _WINDOWS_PER_PERIOD / slot_s))
-
-
-def _optimum(world: WorldOptions, window_s: float) -> Optimum:
-    """Return the cheapest VMs for the work of each window; a query that may not be split counts like any other."""
-    terms, machines = world.scheduler.billing, world.machines
-    load = fluid_world(world).load
-    slots = max(1, round(window_s / world.scheduler.slot_s))
+def _events(world: WorldOptions) -> Array:
+    """Return the events of each window of the optimum, shape (windows, queries)."""
+    load, slots = fluid_world(world).load, window_slots(world)
     windows = max(1, int(world.load_s / (slots * world.scheduler.slot_s)))
-    events = np.array([load.block(at * slots, slots).sum(axis=0) for at in range(windows)])
-    window_s = slots * world.scheduler.slot_s
-    runs = [
-        np.clip(events[:, q] / window_s * query.run_s, 1.0, query.run_events) for q, query in enumerate(world.queries)
-    ]
-    costs_s = [
-        (
-            machines.batch_s if query.batch_s is None else query.batch_s,
-            1 / machines.events_per_s if query.event_s is None else query.event_s,
-        )
-        for query in world.queries
-    ]
-    work_s = sum(
-        events[:, q] * (event_s + batch_s / run)
-        for q, (run, (batch_s, event_s)) in enumerate(zip(runs, costs_s, strict=True))
-    )
-    host_s = machines.cores * window_s
-    hosts = [1 + v * machines.vm_speed for v in range(world.scheduler.max_vms + 1)]
-    late = np.array([np.maximum(0.0, work_s - count * host_s) for count in hosts]).T
-    blocks = Blocks(
-        first=round(terms.first_block_s / window_s),
-        period=round(terms.period_s / window_s),
-        boot=int(np.ceil(world.scheduler.boot_s / window_s - 1e-9)),
-        window_usd=terms.time_usd(window_s),
-    )
-    return clairvoyant(late / max(event_s for _, event_s in costs_s) * _MISS_USD, blocks)
-
-
-def table(contest: Contest) -> list[str]:
-    """Return the lines of a table."""
-    head = f"{'policy':<12} {'mean':>9} {'p95':>9} {'late':>7} {'shed':>6}"
-    lines = [head + f" {'in cloud':>9} {'VMs':>4} {'USD':>9} {'commands':>9}"]
-    for name, outcome in contest.outcomes.items():
-        lines.append(
-            f"{name:<12} {outcome.mean_s:>7.2f} s {outcome.p95_s:>7.2f} s {outcome.missed:>7.1%} {_shed(outcome):>6.1%}"
-            f" {outcome.cloud_share:>9.1%} {outcome.vms:>4} {outcome.usd:>9.4f} {len(outcome.commands):>9}"
-        )
-    optimum = contest.optimum
-    if optimum is None:
-        lines.append(f"The optimum cannot be computed: {contest.why_not}")
-    else:
-        lines.append(
-            f"{'optimum':<12} {'':>9} {'':>9} {'':>7} {'':>6} {'':>9} {max(optimum.vms):>4} {optimum.renting_usd:>9.4f}"
-            "           (only VMs; all events known in advance)"
-        )
-    return lines
-
-
-def _shed(outcome: FluidOutcome) -> float:
-    """Return the part of all events that was shed because the budget was spent."""
-    shed = sum(query.shed_events for query in outcome.queries)
-    came = shed + sum(query.events for query in outcome.queries)
-    return shed / came if came else 0.0
+    return np.array([load.block(at * slots, slots).sum(axis=0) for at in range(windows)])
 
 
 def report(contest: Contest) -> dict[str, object]:
@@ -245,6 +185,8 @@ def report(contest: Contest) -> dict[str, object]:
         for said, one in zip(whole["commands"], outcome.commands, strict=False):
             said["kind"] = type(one.command).__name__
         told[name] = whole
-    optimum = contest.optimum
-    told["optimum"] = None if optimum is None else {**asdict(optimum), "window_s": contest.window_s}
+    best = contest.optimum
+    told["optimum"] = None if best is None else {**asdict(best), "window_s": contest.window_s}
+    if best is None:
+        told["optimum_missing_because"] = contest.why_not
     return told

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from gateway.simulate.charts import frontier, latencies, lives, over_time
-from gateway.simulate.contest import Contest
+from gateway.simulate.comparing.charts import frontier, latencies, lives, over_time
+from gateway.simulate.comparing.contest import Contest
+from gateway.simulate.comparing.figures import as_html
+from gateway.simulate.comparing.tables import fluid_notes, fluid_table
 from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.page import figure_section, whole_page
 from policies.switching.query import QuerySettings
@@ -19,11 +22,18 @@ _HEADING = (
 _COMMANDS_SHOWN = 200
 
 
-def write_page(contest: Contest, queries: tuple[QuerySettings, ...], path: Path) -> None:
-    """Write the page to ``path``."""
+def write_page(contests: Sequence[Contest], queries: tuple[QuerySettings, ...], path: Path) -> None:
+    """Write the page to ``path``.
+
+    Args:
+        contests: of each seed.
+        queries: as in the scheduler's settings.
+        path: of the page.
+    """
+    contest = contests[0]
     body = [
         _HEADING,
-        _summary(contest),
+        _summary(contests),
         figure_section(
             "Latency over cost",
             "The cost and the mean latency of each policy. No other policy beats those on the line: every cheaper "
@@ -56,45 +66,14 @@ def write_page(contest: Contest, queries: tuple[QuerySettings, ...], path: Path)
     path.write_text(whole_page("Spillway simulation", body), encoding="utf-8")
 
 
-def _summary(contest: Contest) -> str:
-    head = "".join(
-        f"<th>{cell}</th>"
-        for cell in (
-            "policy",
-            "mean latency",
-            "p95 latency",
-            "late",
-            "in the cloud",
-            "VMs started",
-            "spent",
-            "commands",
-        )
-    )
-    rows = [
-        (
-            name,
-            f"{one.mean_s:.2f} s",
-            f"{one.p95_s:.2f} s",
-            f"{one.missed:.1%}",
-            f"{one.cloud_share:.1%}",
-            f"{one.vms}",
-            f"{one.usd:.4f} USD",
-            f"{len(one.commands)}",
-        )
-        for name, one in contest.outcomes.items()
-    ]
-    if contest.optimum is not None:
-        rows.append(("optimum (only VMs)", "", "", "", "", "", f"{contest.optimum.renting_usd:.4f} USD", ""))
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    late = "<p>An event is late when it took longer than its query's <code>qos.latency</code>.</p>"
-    note = (
-        late
-        if contest.optimum is not None
-        else f"{late}<p>The optimum cannot be computed: {escape(contest.why_not)}</p>"
-    )
-    return (
-        f"<section><h2>Summary</h2>{note}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></section>"
-    )
+def _summary(contests: Sequence[Contest]) -> str:
+    tables = [fluid_table(contest) for contest in contests]
+    said = ["An event is late when it took longer than its query's <code>qos.latency</code>."]
+    if len(contests) > 1:
+        said.append(f"The figures are medians over {len(contests)} seeds, with their lowest and highest value.")
+        said.append("The charts below show the first seed.")
+    said += [escape(line) for line in fluid_notes(contests, tables)]
+    return f"<section><h2>Summary</h2><p>{' '.join(said)}</p>{as_html(tables)}</section>"
 
 
 def _decisions(name: str, outcome: FluidOutcome) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.simulate.contest import Contest
+from gateway.simulate.comparing.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.figures import THRESHOLD, finished, vm_lives
