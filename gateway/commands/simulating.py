@@ -14,7 +14,8 @@ Served = Annotated[
     str | None, typer.Option(metavar="RATE", help="The rate that one engine host can serve, as in 2000/s.")
 ]
 Parameters = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The file that spillway profile wrote, in place of --served.")
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="What spillway profile wrote, in place of --served; faults of VMs; repeatable."),
 ]
 Trace = Annotated[
     Path | None,
@@ -89,7 +90,7 @@ def simulate(
     found = loaded(config)
     policies = [name.strip() for name in policy.split(",") if name.strip()]
     asked = command.Asked(
-        model=model or "runs", served=served, parameters=parameters, trace=trace, load_for=load_for or "10m",
+        model=model or "runs", served=served, parameters=parameters or (), trace=trace, load_for=load_for or "10m",
         begins=begins, stays_home=stays_home or (), seed=seed, seeds=seeds, policies=policies, report=report,
         html=html,
     )  # fmt: skip

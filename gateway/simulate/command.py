@@ -25,7 +25,7 @@ from gateway.simulate.comparing.playing import (
     result_report,
 )
 from gateway.simulate.options import WorldOptions
-from gateway.simulate.parameters.calibration import Calibration, CalibrationError, read_calibration
+from gateway.simulate.parameters.calibration import CalibrationError, read_calibration
 from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError
 
 FLUID = "fluid"
@@ -41,7 +41,7 @@ class Asked:
 
     model: str
     served: str | None
-    parameters: Path | None
+    parameters: Sequence[Path]
     trace: Path | None
     load_for: str
     begins: str | None
@@ -109,7 +109,9 @@ def _simulate(config: Config, asked: Asked) -> None:
 
 def _world_of(config: Config, asked: Asked) -> WorldOptions:
     recorded = None if asked.trace is None else plan.read_trace(asked.trace)
-    measured = Calibration() if asked.parameters is None else read_calibration(asked.parameters)
+    measured = read_calibration(*asked.parameters)
+    if asked.model == FLUID and (keys := measured.faults.only_in_runs):
+        raise BadInputError(f"faults: --model {FLUID} does not simulate {' and '.join(keys)}: use --model runs")
     return plan.plan(
         config,
         served_per_s=None if asked.served is None else rate_per_s(asked.served),

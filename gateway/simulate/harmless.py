@@ -16,9 +16,10 @@ import numpy as np
 
 from engines.simulated.generators import RecordedRates
 from gateway.core.decide.scheduler import SchedulerSettings
-from gateway.simulate.contest import fluid_world
+from gateway.simulate.comparing.contest import fluid_world
 from gateway.simulate.fluid.options import FluidOptions
-from gateway.simulate.fluid.world import FluidWorld, SiteOutcome
+from gateway.simulate.fluid.outcomes import SiteOutcome
+from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.arrays import Array

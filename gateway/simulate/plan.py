@@ -13,7 +13,7 @@ from gateway.config import Config
 from gateway.config.connectors.sources import FileSourceConfig, QuerySourceConfig
 from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
-from gateway.simulate.options import Machines, QueryOptions, WorldOptions
+from gateway.simulate.options import Faults, Machines, QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, Measured
 from policies.switching.query import QuerySettings
 
@@ -92,7 +92,7 @@ def plan(
         trace: the events of each query; other queries get the rate of the config's replay.
         stays_home: queries that may not be split; the daemon gets this from Spark's plans, which are not available
             here.
-        calibration: measurements of queries, of VMs and of boot times.
+        calibration: measurements of queries, of VMs and of boot times, and what goes wrong.
         begins_wall_s: when it begins, in seconds since 1970.
 
     Raises:
@@ -120,8 +120,10 @@ def plan(
     if link is not None:
         rate = link.rate_bits_per_s / _BITS_PER_BYTE
         machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=rate)
+    faults = Faults()
     if calibration is not None:
         machines = replace(machines, vm_speed=calibration.vm_speed)
+        faults = calibration.faults.faults
         if calibration.boot is not None:
             machines = replace(machines, boot=calibration.boot.times())
     load_s = for_s if trace is None else max((of.last_s for of in trace.values()), default=0.0) + 1.0
@@ -130,6 +132,7 @@ def plan(
         scheduler=scheduler,
         queries=queries,
         machines=machines,
+        faults=faults,
         load_s=load_s,
         rest_s=max(86_400.0, 100 * load_s),
         begins_wall_s=begins_wall_s,

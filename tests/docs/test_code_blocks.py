@@ -20,6 +20,7 @@ from gateway.config import load
 from gateway.config.queries import QueryConfig
 from gateway.config.reference.schema import json_schema
 from gateway.simulate.graphs.reading import is_graphs
+from gateway.simulate.parameters.calibration import Calibration, read_calibration
 from tests.support.docs_inputs import make_inputs
 from tests.support.documents import ROOT, Block, blocks, documents, filled
 
@@ -42,7 +43,11 @@ OF_PROCESSES: Final = {
 }
 OF_EC2: Final = {"region": "eu-west-1", "credentials": {"key": "a", "secret": "b"}, "sizes": ["m7i.large"]}
 GRAPHS: Final = {"graphs"}
-YAML_BLOCKS = [block for block in blocks("yaml") if not set(YAML(typ="safe").load(block.text)) & (FOREIGN | GRAPHS)]
+PARAMETERS: Final = set(Calibration.model_fields) - {"queries"}
+"""Keys of a file of ``spillway simulate --parameters``."""
+_KEYS: Final = {block: set(YAML(typ="safe").load(block.text)) for block in blocks("yaml")}
+PARAMETERS_BLOCKS = [block for block, keys in _KEYS.items() if keys & PARAMETERS]
+YAML_BLOCKS = [block for block, keys in _KEYS.items() if not keys & (FOREIGN | GRAPHS | PARAMETERS)]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not is_graphs(path))
 LANGUAGES: Final = {"yaml", "console", "sh", "python", "json", "sql", "mermaid", "text", ""}
 COMMAND = get_command(main)
@@ -87,6 +92,13 @@ def test_a_config_loads_and_matches_the_schema(block: Block, tmp_path: Path) -> 
         YAML(typ="safe").dump(document, file)
     assert load(path, AnyVariable()).queries
     assert [f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(document)] == []
+
+
+@pytest.mark.parametrize("block", PARAMETERS_BLOCKS, ids=str)
+def test_parameters_of_the_simulator_load(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "parameters.yaml"
+    path.write_text(block.text, encoding="utf-8")
+    assert read_calibration(path).model_fields_set - {"queries"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from engines.isolation.verdicts import Verdicts
 from engines.query.selections.expansion import expanded
 from gateway.simulate.options import SelectionLoad
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
+from gateway.simulate.runs.world import World
 from infra.queryplan import SelectionConditions
 from tests.engines.pattern_queries import SCHEMA, known, rule_of
 from tests.selections.patternoracle import Case, Event, Found, Step, matches, plain

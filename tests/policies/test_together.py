@@ -16,7 +16,8 @@ import policies.demand
 from engines.simulated.boot import LogNormal
 from engines.simulated.generators import RecordedRates
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
+from gateway.simulate.runs.world import World
 from policies.advice import Advice, Load
 from policies.money.billing import BillingTerms
 from policies.planning.planner import PlannerOptions

@@ -10,9 +10,11 @@ from engines.simulated.boot import LogNormal
 from engines.simulated.generators import RecordedRates
 from gateway.simulate.comparing.contest import fluid_world
 from gateway.simulate.drawing import drawn
-from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
+from gateway.simulate.fluid.outcomes import FluidOutcome
+from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
+from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions
 

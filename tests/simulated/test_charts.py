@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.simulate.comparing.charts import frontier, latencies, lives, missed, over_time, places, unbeaten
 from gateway.simulate.comparing.contest import Contest
+from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.simulate.fluid.tally import Point
-from gateway.simulate.fluid.world import FluidOutcome
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
 

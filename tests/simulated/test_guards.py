@@ -13,7 +13,8 @@ from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.fluid import brief, guards
 from gateway.simulate.fluid import world as fluid_world
 from gateway.simulate.fluid.options import FluidOptions
-from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
+from gateway.simulate.fluid.outcomes import FluidOutcome
+from gateway.simulate.fluid.world import FluidWorld
 from policies.arrays import Array, IntArray
 from policies.money.billing import BillingTerms
 from policies.signals import QuerySlot

@@ -8,8 +8,9 @@ from dataclasses import replace
 from engines.simulated.generators import Bursts, ConstantRate
 from gateway.simulate.drawing import divided, drawn
 from gateway.simulate.options import WorldOptions
+from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
 
 LOAD_S = 30.0

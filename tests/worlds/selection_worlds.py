@@ -23,8 +23,9 @@ from engines.query.selections.expansion import expanded
 from engines.simulated.generators import Bursts, ConstantRate
 from gateway.simulate.drawing import drawn
 from gateway.simulate.options import SelectionLoad, WorldOptions
+from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.world import World
 from infra.messages import SELECTION, Predicate, SelectionRule
 from infra.queryplan import SelectionConditions
 from policies.money.ledger import Budget

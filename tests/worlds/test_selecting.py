@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.query.flow.runlog import LoggedRuns
-from gateway.simulate.runs.world import WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
 from policies.selections.splitter import ClosedSelections, SelectionSplitter
 from tests.worlds.selection_worlds import live_selecting
 

@@ -14,7 +14,8 @@ from engines.simulated.generators import Bursts, ConstantRate
 from gateway.core.exchange.routing import Router
 from gateway.simulate.drawing import drawn
 from gateway.simulate.options import Faults, WorldOptions
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
+from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions
 from policies.signals import HOME

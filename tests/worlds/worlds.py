@@ -16,8 +16,9 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from gateway.simulate.drawing import drawn
+from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.world import World
 
 
 def live(seed: int, *, keep_trace: bool = False, thorough: bool = False) -> tuple[World, WorldOutcome | str]:

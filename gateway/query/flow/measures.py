@@ -58,6 +58,7 @@ class Measures:
             raw_bytes=what.raw_bytes,
             sent_bytes=what.sent_bytes,
         )
+        self._tally.dispatched(what.run.events)
         if what.lane != HOME:
             self._tally.sent(what.raw_bytes, what.sent_bytes)
 

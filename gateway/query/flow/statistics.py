@@ -14,6 +14,7 @@ class Tally:
         self.latency = Histogram()
         self.delivery = Histogram()
         self.events_by_lane: Counter[str] = Counter()
+        self.dispatched_events = 0
         self.events = 0
         self.shed = 0
         self._next_seq = 0
@@ -38,6 +39,15 @@ class Tally:
         self.shed += shed if first_seq >= self._next_seq else 0
         self.events += max(0, last_seq + 1 - max(first_seq, self._next_seq))
         self._next_seq = max(self._next_seq, last_seq + 1)
+
+    @property
+    def again_events(self) -> int:
+        """Events that were dispatched and not completed there, and so are dispatched again or still in a lane."""
+        return self.dispatched_events - self.events_by_lane.total()
+
+    def dispatched(self, events: int) -> None:
+        """Count a run that was sent to a lane."""
+        self.dispatched_events += events
 
     def sent(self, raw_bytes: int, sent_bytes: int) -> None:
         """Count a run that crossed the WAN."""

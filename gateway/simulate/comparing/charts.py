@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from gateway.simulate.comparing.contest import Contest
+from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.simulate.fluid.tally import Point
-from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.figures import THRESHOLD, finished, vm_lives
 from gateway.views.runrecord import MarkKind, TimelineMark
 from policies.switching.query import QuerySettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -14,13 +14,15 @@ from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_fin
 from gateway.config.settings import scheduler_settings
 from gateway.simulate.comparing.optimum import NoOptimumError, optimum, window_slots
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
-from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
-from gateway.simulate.options import WorldOptions
+from gateway.simulate.fluid.outcomes import FluidOutcome
+from gateway.simulate.fluid.world import FluidWorld
+from gateway.simulate.options import Faults, WorldOptions
 from policies.arrays import Array
 from policies.planning.clairvoyant import Optimum
 
 HOME_ALONE = "home"
 AS_CONFIGURED = "configured"
+WITHOUT_FAULTS = "without faults"
 KNOWN = (HOME_ALONE, AS_CONFIGURED, "reactive", "lookahead", "auto", "planner", "queueing", "cpu", "static", "static:N")
 _COMMANDS_TOLD = 2000
 
@@ -116,12 +118,14 @@ class Contest:
         optimum: the cheapest VMs with which no event waits from one window to the next; None if it cannot be computed.
         why_not: why it cannot.
         window_s: the windows of the optimum.
+        calm: the same policies without faults; empty if there are no faults.
     """
 
     outcomes: Mapping[str, FluidOutcome]
     optimum: Optimum | None
     why_not: str
     window_s: float
+    calm: Mapping[str, FluidOutcome] = field(default_factory=dict)
 
 
 def hold(
@@ -141,15 +145,22 @@ def hold(
     Raises:
         PolicyError: see ``with_policy``.
     """
-    outcomes = {
-        name: FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
-        for name, one in variants(config, world, policies).items()
+    worlds = variants(config, world, policies)
+
+    def play(name: str, one: WorldOptions) -> FluidOutcome:
+        return FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
+
+    outcomes = {name: play(name, one) for name, one in worlds.items()}
+    calm = {
+        name: play(f"{name} {WITHOUT_FAULTS}", replace(one, faults=Faults()))
+        for name, one in worlds.items()
+        if one.faults != Faults()
     }
     window_s = window_slots(world) * world.scheduler.slot_s
     try:
-        return Contest(outcomes, optimum(world, _events(world)), "", window_s)
+        return Contest(outcomes, optimum(world, _events(world)), "", window_s, calm)
     except NoOptimumError as error:
-        return Contest(outcomes, None, str(error), window_s)
+        return Contest(outcomes, None, str(error), window_s, calm)
 
 
 def variants(config: Config, world: WorldOptions, policies: Sequence[str]) -> dict[str, WorldOptions]:
@@ -179,14 +190,18 @@ def _events(world: WorldOptions) -> Array:
 
 def report(contest: Contest) -> dict[str, object]:
     """Return all results, for JSON."""
-    told: dict[str, object] = {}
-    for name, outcome in contest.outcomes.items():
-        whole = asdict(replace(outcome, commands=outcome.commands[:_COMMANDS_TOLD]))
-        for said, one in zip(whole["commands"], outcome.commands, strict=False):
-            said["kind"] = type(one.command).__name__
-        told[name] = whole
+    told: dict[str, object] = {name: _told(outcome) for name, outcome in contest.outcomes.items()}
+    if contest.calm:
+        told[WITHOUT_FAULTS] = {name: _told(outcome) for name, outcome in contest.calm.items()}
     best = contest.optimum
     told["optimum"] = None if best is None else {**asdict(best), "window_s": contest.window_s}
     if best is None:
         told["optimum_missing_because"] = contest.why_not
     return told
+
+
+def _told(outcome: FluidOutcome) -> dict[str, object]:
+    whole = asdict(replace(outcome, commands=outcome.commands[:_COMMANDS_TOLD]))
+    for said, one in zip(whole["commands"], outcome.commands, strict=False):
+        said["kind"] = type(one.command).__name__
+    return whole

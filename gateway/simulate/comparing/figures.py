@@ -8,6 +8,8 @@ from html import escape
 from statistics import median
 
 NONE = "-"
+_EXACT_BELOW = 100
+"""The median of an even number of seeds may lie between two counts."""
 
 
 def _seconds(value: float) -> str:
@@ -19,7 +21,7 @@ def _part(value: float) -> str:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value == int(value) or value > _EXACT_BELOW else f"{value:,.1f}"
 
 
 def _usd(value: float) -> str:

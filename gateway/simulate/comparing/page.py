@@ -8,9 +8,10 @@ from pathlib import Path
 
 from gateway.simulate.comparing.charts import frontier, latencies, lives, over_time
 from gateway.simulate.comparing.contest import Contest
+from gateway.simulate.comparing.faults import LEGEND, faults_table, harm
 from gateway.simulate.comparing.figures import as_html
 from gateway.simulate.comparing.tables import fluid_notes, fluid_table
-from gateway.simulate.fluid.world import FluidOutcome
+from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.views.page import figure_section, whole_page
 from policies.switching.query import QuerySettings
 
@@ -34,6 +35,7 @@ def write_page(contests: Sequence[Contest], queries: tuple[QuerySettings, ...], 
     body = [
         _HEADING,
         _summary(contests),
+        *_faults(contests),
         figure_section(
             "Latency over cost",
             "The cost and the mean latency of each policy. No other policy beats those on the line: every cheaper "
@@ -74,6 +76,16 @@ def _summary(contests: Sequence[Contest]) -> str:
         said.append("The charts below show the first seed.")
     said += [escape(line) for line in fluid_notes(contests, tables)]
     return f"<section><h2>Summary</h2><p>{' '.join(said)}</p>{as_html(tables)}</section>"
+
+
+def _faults(contests: Sequence[Contest]) -> list[str]:
+    """Return the section about faults, if there are any."""
+    tables = [
+        faults_table({name: harm(contest.outcomes[name], one) for name, one in contest.calm.items()})
+        for contest in contests
+        if contest.calm
+    ]
+    return [f"<section><h2>Faults</h2><p>{escape(LEGEND)}</p>{as_html(tables)}</section>"] if tables else []
 
 
 def _decisions(name: str, outcome: FluidOutcome) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from gateway.simulate.comparing import contest
-from gateway.simulate.comparing.contest import Contest
+from gateway.simulate.comparing.contest import WITHOUT_FAULTS, Contest
+from gateway.simulate.comparing.faults import LEGEND, faults_table, harm
 from gateway.simulate.comparing.figures import Table, told, written
 from gateway.simulate.comparing.tables import fluid_notes, fluid_table, runs_notes, runs_table
-from gateway.simulate.options import WorldOptions
+from gateway.simulate.options import Faults, WorldOptions
 from gateway.simulate.runs.world import World
 
 
@@ -19,11 +20,13 @@ class Played:
 
     Attributes:
         table: the figures.
+        faults: what went wrong; None if nothing was to.
         report: all results, for JSON.
         contest: of the fluid model; None: the model of runs was played.
     """
 
     table: Table
+    faults: Table | None
     report: dict[str, object]
     contest: Contest | None = None
 
@@ -41,12 +44,18 @@ def play_runs(worlds: Mapping[str, WorldOptions]) -> Played:
         BrokenPromiseError: an invariant is broken.
     """
     outcomes = {name: World(one).run() for name, one in worlds.items()}
-    return Played(runs_table(outcomes), {name: asdict(outcome) for name, outcome in outcomes.items()})
+    calm = {name: World(replace(one, faults=Faults())).run() for name, one in worlds.items() if one.faults != Faults()}
+    report: dict[str, object] = {name: asdict(outcome) for name, outcome in outcomes.items()}
+    if calm:
+        report[WITHOUT_FAULTS] = {name: asdict(outcome) for name, outcome in calm.items()}
+    harms = {name: harm(outcomes[name], one) for name, one in calm.items()}
+    return Played(runs_table(outcomes), faults_table(harms) if harms else None, report)
 
 
 def play_fluid(held: Contest) -> Played:
     """Return the results of a contest."""
-    return Played(fluid_table(held), contest.report(held), held)
+    harms = {name: harm(held.outcomes[name], one) for name, one in held.calm.items()}
+    return Played(fluid_table(held), faults_table(harms) if harms else None, contest.report(held), held)
 
 
 def result_lines(played: Sequence[Played]) -> Iterator[str]:
@@ -54,15 +63,20 @@ def result_lines(played: Sequence[Played]) -> Iterator[str]:
     tables = [one.table for one in played]
     yield from written(tables)
     contests = [one.contest for one in played if one.contest is not None]
+    faults = [one.faults for one in played if one.faults is not None]
+    yield from written(faults) if faults else ()
     yield from fluid_notes(contests, tables) if contests else runs_notes(tables)
+    yield from (LEGEND,) if faults else ()
 
 
 def result_report(played: Mapping[int, Played]) -> dict[str, object]:
     """Return the result of some seeds for JSON: of one seed its results, else also the ranges over all of them."""
     if len(played) == 1:
         return next(iter(played.values())).report
+    faults = [one.faults for one in played.values() if one.faults is not None]
     return {
         "seeds": list(played),
         "ranges": told([one.table for one in played.values()]),
+        "ranges_of_faults": told(faults) if faults else None,
         "by_seed": {str(seed): one.report for seed, one in played.items()},
     }

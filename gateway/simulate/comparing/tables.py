@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from gateway.simulate.comparing.contest import Contest
 from gateway.simulate.comparing.figures import NONE, Row, Table, number, part, seconds, usd
-from gateway.simulate.fluid.world import FluidOutcome
-from gateway.simulate.runs.world import WorldOutcome
+from gateway.simulate.fluid.outcomes import FluidOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
 
 NO_EVENT = f"{NONE}: no event was answered, so there is no latency."
 ONLY_VMS = "optimum: the least cost of VMs, if all events were known in advance."

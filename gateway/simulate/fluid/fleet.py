@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 from itertools import count
 
+from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.cloud import DRAIN_POLL_S
 from policies.signals import (
@@ -47,6 +48,9 @@ class FluidVms:
         columns: the most VMs.
         machines: the distribution of boot times, and how soon a dead VM is noticed.
         faults: launches that fail, VMs that are reclaimed.
+
+    Attributes:
+        counts: what went wrong.
     """
 
     def __init__(self, seed: str, boot_s: float, columns: int, machines: Machines, faults: Faults) -> None:
@@ -54,6 +58,7 @@ class FluidVms:
         self._boot_s = boot_s
         self._machines = machines
         self._faults = faults
+        self.counts = FaultCounts()
         self._vms: dict[str, _Vm] = {}
         self._free = list(range(columns))
         self._coming: list[tuple[float, int, str, str]] = []
@@ -145,6 +150,7 @@ class FluidVms:
         if what == "drained":
             return (self.drained(name, at_s) if vm.draining and vm.ready else None), ""
         if what == "notice":
+            self.counts.notices += 1
             return VmReclaimed(event_id=self.event_id(), at_s=at_s, vm=name, ends_s=vm.ends_s), ""
         if what == "gone":
             del self._vms[name]
@@ -152,5 +158,7 @@ class FluidVms:
             return VmGone(event_id=self.event_id(), at_s=at_s, vm=name), ""
         vm.ready = False
         if what == "failed":
+            self.counts.launches_failed += 1
             return VmFailed(event_id=self.event_id(), at_s=at_s, vm=name, reason="no capacity"), ""
+        self.counts.reclaimed += 1
         return VmLost(event_id=self.event_id(), at_s=at_s, vm=name, reason="reclaimed by the cloud"), name

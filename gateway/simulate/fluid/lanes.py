@@ -101,6 +101,7 @@ class Flow:
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
         self.sent_bytes: Array = np.zeros(count)
+        self.again_events: Array = np.zeros(count)
         self.shed: Array = np.zeros(count)
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
@@ -386,6 +387,7 @@ class Flow:
         ids = np.arange(rows.start, rows.stop)
         kept, runs, mean_s = (of[at].copy() for of in (self.cloud.kept, self.cloud.runs, self.cloud.mean_s))
         self.waiting.put_back(ids, kept, runs, mean_s)
+        self.again_events[ids] += kept
         self.cloud.forget(at)
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)

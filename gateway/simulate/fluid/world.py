@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from gateway.fleet.fitting import fit
 from gateway.query.flow.delivery import PART_S
+from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.fluid import guards
 from gateway.simulate.fluid.brief import brief_slots
 from gateway.simulate.fluid.fleet import FluidVms
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
-from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture, Point
+from gateway.simulate.fluid.outcomes import Commanded, FluidOutcome, FluidQueryOutcome, SiteOutcome
+from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture
 from policies.arrays import IntArray
 from policies.choose import Policies
 from policies.signals import (
@@ -42,81 +43,6 @@ _BLOCK_EVENTS = 2**16
 """Loads are generated in blocks of this many numbers: few enough for the caches, many enough for numpy."""
 _NOTHING = 1e-6
 _COMMANDS_MOST = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Commanded:
-    """A command, and its gateway."""
-
-    at_s: float
-    site: int
-    command: Command
-
-
-@dataclass(frozen=True, slots=True)
-class FluidQueryOutcome:
-    """The results of one query; latencies from arrival to completion, quantiles within 2 %."""
-
-    name: str
-    events: float
-    mean_s: float
-    p95_s: float
-    largest_s: float
-    missed: float
-    cloud_events: float
-    sent_bytes: float
-    shed_events: float
-
-
-@dataclass(frozen=True, slots=True)
-class FluidOutcome:
-    """The results of a fluid world.
-
-    Attributes:
-        lasted_s: time until all gateways were at rest.
-        slots: simulated slots.
-        calls: calls of schedulers at the end of a slot.
-        vms: VMs that were started.
-        usd: their cost.
-        mean_s: mean latency of all events.
-        p95_s: within 2 %.
-        missed: part of the events that took longer than promised.
-        queries: one outcome each.
-        points: values over time: of each query if there are at most ``NAMED_MOST``, else of all together.
-        vm_marks: (at_s, VM, what) when a VM was started, ready, terminated and gone; of the first site.
-        commands: all commands except ``Ask`` and ``Fit``, up to a limit.
-        unanswered: events that still waited when the gateways stopped.
-    """
-
-    lasted_s: float
-    slots: int
-    calls: int
-    vms: int
-    usd: float
-    mean_s: float
-    p95_s: float
-    missed: float
-    queries: tuple[FluidQueryOutcome, ...]
-    points: tuple[Point, ...]
-    vm_marks: tuple[tuple[float, str, str], ...]
-    commands: tuple[Commanded, ...]
-    unanswered: float = 0.0
-
-    @property
-    def cloud_share(self) -> float:
-        """Return which part of the named queries' events was completed in the cloud; 0 without events."""
-        events = sum(query.events for query in self.queries)
-        return sum(query.cloud_events for query in self.queries) / events if events else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SiteOutcome:
-    """The results of one gateway: mean latency, VMs started, their cost, and the part of the events that they had."""
-
-    mean_s: float
-    vms: int
-    usd: float
-    cloud_share: float
 
 
 class FluidWorld:
@@ -385,6 +311,7 @@ class FluidWorld:
             vm_marks=tuple(self._marks),
             commands=tuple(self._commands),
             unanswered=self._left,
+            faults=sum((vms.counts for vms in self._vms), FaultCounts()),
         )
 
     def _query_outcome(self, q: int, name: str) -> FluidQueryOutcome:
@@ -400,4 +327,5 @@ class FluidWorld:
             cloud_events=float(self._cloud_events[q]),
             sent_bytes=float(self.flow.sent_bytes[q]),
             shed_events=float(self.flow.shed_events[q]),
+            again_events=float(self.flow.again_events[q]),
         )

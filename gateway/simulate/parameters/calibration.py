@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
+from gateway.simulate.parameters.faults import FaultsSection
 
 PAPER_MIPS = 2500.0
 """CEPSim's VM (Higashino et al., section V): the instructions per second of an engine host."""
@@ -106,6 +107,7 @@ class Calibration(BaseModel):
         queries: by name.
         vm_speed: a VM's speed, relative to the private engine.
         boot: boot times; None: the default.
+        faults: what goes wrong.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -114,14 +116,28 @@ class Calibration(BaseModel):
     queries: dict[str, Measured] = Field(default_factory=dict)
     vm_speed: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     boot: Annotated[LogNormalBoot | EvenBoot | MeasuredBoot, Field(discriminator="type")] | None = None
+    faults: FaultsSection = FaultsSection()
 
 
-def read_calibration(path: Path) -> Calibration:
-    """Read a file of ``spillway profile``, YAML or JSON; a VM's speed and the spread of boot times are added by hand.
+def read_calibration(*paths: Path) -> Calibration:
+    """Read files of ``spillway profile``, YAML or JSON; sections about VMs and faults are written by hand.
+
+    Args:
+        paths: of a key, or a query, that is in several of them the last one counts.
 
     Raises:
-        CalibrationError: it is not such a file.
+        CalibrationError: one is not such a file.
     """
+    together: dict[str, object] = {}
+    queries: dict[str, Measured] = {}
+    for path in paths:
+        one = _read(path)
+        together |= {key: getattr(one, key) for key in one.model_fields_set}
+        queries |= one.queries
+    return Calibration.model_construct(**{**together, "queries": queries})  # type: ignore[arg-type]
+
+
+def _read(path: Path) -> Calibration:
     try:
         said = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
         return Calibration.model_validate(said)
@@ -130,7 +146,8 @@ def read_calibration(path: Path) -> Calibration:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise CalibrationError(f"{path}: {where}: {first['msg']}; write it with spillway profile") from None
+        what = first["msg"].removeprefix("Value error, ")
+        raise CalibrationError(f"{path}: {where}: {what}; see docs/simulation.md") from None
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
@@ -142,4 +159,4 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     with path.open("w", encoding="utf-8") as file:
-        yaml.dump(calibration.model_dump(exclude_none=True), file)
+        yaml.dump(calibration.model_dump(exclude_none=True, exclude={"faults"}), file)

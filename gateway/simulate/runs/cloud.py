@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
@@ -86,6 +87,7 @@ class SimulatedFleet:
         detach: removes a lane from all queries; called with its name, and why it was lost if it was.
         idle: whether nothing is open in a lane.
         make_host: creates a host with this name.
+        counts: of the faults.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class SimulatedFleet:
         detach: Callable[[str, str], None],
         idle: Callable[[str], bool],
         make_host: Callable[[str], SimulatedEngineHost],
+        counts: FaultCounts,
     ) -> None:
         self.books = CloudBooks(options.scheduler.billing)
         self.hosts: dict[str, SimulatedEngineHost] = {}
@@ -110,6 +113,7 @@ class SimulatedFleet:
         self._detach = detach
         self._idle = idle
         self._make_host = make_host
+        self._counts = counts
         self._draw = random.Random(f"cloud {options.seed}")  # noqa: S311  # no secret
         self._vms: dict[str, _Vm] = {}
         self._endings = 0
@@ -127,6 +131,7 @@ class SimulatedFleet:
         self.books.created(name, self._agenda.now_s)
         if draw.random() < faults.stuck_boot:
             self._trace.note(f"fault: {name} will never be ready")
+            self._counts.launches_hung += 1
         else:
             self._agenda.after(boot_s, lambda: self._ready(vm))
 
@@ -136,6 +141,7 @@ class SimulatedFleet:
     def _failed(self, vm: _Vm) -> None:
         if not vm.ending:
             self._trace.note(f"fault: {vm.name} cannot be launched")
+            self._counts.launches_failed += 1
             self._tell(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason="no capacity"))
 
     def _ready(self, vm: _Vm) -> None:
@@ -159,11 +165,13 @@ class SimulatedFleet:
     def _give_notice(self, vm: _Vm, ends_s: float) -> None:
         if not vm.ending and not vm.lost:
             self._trace.note(f"the cloud gives notice that it will reclaim {vm.name}")
+            self._counts.notices += 1
             self._tell(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
 
     def _reclaim(self, vm: _Vm) -> None:
         if vm.host is not None and vm.name in self.books.machines and not vm.ending:
             self._trace.note(f"fault: the cloud reclaims {vm.name}")
+            self._counts.reclaimed += 1
             vm.host.alive = False
             self.books.ended(vm.name, self._agenda.now_s)
             self._agenda.after(self._options.machines.detect_s, lambda: self.lose(vm.name, "reclaimed"))

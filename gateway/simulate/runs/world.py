@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from gateway.core.decide.profiler import Profiler
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
+from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.options import QueryOptions, WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.keyed.dividedquery import DividedQuery
+from gateway.simulate.runs.outcomes import QueryOutcome, WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError, promise
 from gateway.simulate.runs.selecting.selectingquery import SelectingQuery
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
@@ -40,44 +41,6 @@ from policies.signals import (
     StopAll,
     TerminateVm,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOutcome:
-    """The results of one query; latencies from arrival to completion and to release; ``events`` without shed ones."""
-
-    name: str
-    events: int
-    shed_events: int
-    mean_s: float
-    p95_s: float
-    delivery_mean_s: float
-    late_results: int
-    cloud_events: int
-    sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorldOutcome:
-    """The results of a world.
-
-    Attributes:
-        seed: of the world.
-        lasted_s: virtual time until it was at rest.
-        steps: number of actions.
-        vms: VMs that were started.
-        usd: their cost.
-        queries: one outcome each.
-        digest: SHA-256 of the trace.
-    """
-
-    seed: int
-    lasted_s: float
-    steps: int
-    vms: int
-    usd: float
-    queries: tuple[QueryOutcome, ...]
-    digest: str
 
 
 class World:
@@ -106,6 +69,7 @@ class World:
         self.told: list[tuple[Event, Sequence[Command]]] = []
         self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
         self._queries = {query.settings.name: self._make_query(query) for query in options.queries}
+        self._counts = FaultCounts()
         self._fleet = SimulatedFleet(
             options,
             agenda,
@@ -115,6 +79,7 @@ class World:
             detach=self._detach,
             idle=lambda name: not any(query.uses(name) for query in self._queries.values()),
             make_host=self._make_host,
+            counts=self._counts,
         )
         self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
         self._event_ids = count(1)
@@ -324,8 +289,10 @@ class World:
         host.alive = False
         detect_s = self._options.machines.detect_s
         if host.name == HOME:
+            self._counts.home_died += 1
             self._agenda.after(detect_s, lambda: self._lose_home(host))
         else:
+            self._counts.vms_died += 1
             self._agenda.after(detect_s, lambda: self._fleet.lose(host.name, "no heartbeat"))
 
     def _hang(self, host: SimulatedEngineHost) -> None:
@@ -384,6 +351,7 @@ class World:
                 late_results=query.tally.late_results,
                 cloud_events=sum(events for lane, events in query.tally.events_by_lane.items() if lane != HOME),
                 sent_bytes=query.tally.sent_bytes,
+                again_events=query.tally.again_events,
             )
             for name, query in self._queries.items()
         )
@@ -395,4 +363,5 @@ class World:
             totals.usd,
             queries,
             self.trace.digest,
+            self._counts,
         )
