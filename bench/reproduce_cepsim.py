@@ -56,9 +56,8 @@ def use_case(sensors: int) -> QueryGraph:
 def play(sensors: int, strategy: SchedulingStrategy, windows: int = WINDOWS) -> Outcome:
     """Simulate windows on one VM and measure all but the first; each from its closing to the next closing."""
     query, vms = use_case(sensors), [SimulatedVm("worker", MIPS)]
-    since_s, until_s = 2 * WINDOW_S - INTERVAL_S, (windows + 1) * WINDOW_S - INTERVAL_S
-    skip_s = since_s + INTERVAL_S / 2  # what is consumed at 2 * WINDOW_S is measured, and not the tick before
-    latency, throughput = Latency(skip_s), Throughput([query], skip_s)
+    since_s, until_s = 2 * WINDOW_S, (windows + 1) * WINDOW_S
+    latency, throughput = Latency(since_s), Throughput([query], since_s)
     simulation = Simulation(
         [query],
         vms,
@@ -71,7 +70,7 @@ def play(sensors: int, strategy: SchedulingStrategy, windows: int = WINDOWS) -> 
     measured_s = latency.latency_s("end")
     if measured_s is None:
         raise RuntimeError(f"nothing was consumed in {windows} windows: two are needed at least")
-    return Outcome(measured_s, throughput.per_s("end", skip_s + until_s - since_s))
+    return Outcome(measured_s, throughput.per_s("end", until_s))
 
 
 def main() -> None:

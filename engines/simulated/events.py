@@ -91,19 +91,26 @@ class EventQueue:
         if len(self._groups) > _GROUPS_MAX:
             self._groups = deque(_joined(self._groups, self.count * 4 / _GROUPS_MAX))
 
-    def take(self, count: float) -> EventSet:
-        """Take out the first ``count`` events, with their totals; all, if there are fewer."""
+    def take(self, count: float, at_s: float) -> EventSet:
+        """Take out the first ``count`` events, with their totals; all, if there are fewer.
+
+        Args:
+            count: how many.
+            at_s: when they are processed; those that come later in this tick are processed when they come.
+        """
         taken = EventSet()
         if count >= self.count:
             for group in self._groups:
-                taken.add(group)
+                taken.add(group.emitted(max(at_s, group.at_s)))
             self.clear()
             return taken
         self.count -= count
         while self._groups and self._groups[0].count <= count - taken.count:
-            taken.add(self._groups.popleft())
+            group = self._groups.popleft()
+            taken.add(group.emitted(max(at_s, group.at_s)))
         if self._groups and taken.count < count:
-            taken.add(self._groups[0].take(count - taken.count))
+            group = self._groups[0].take(count - taken.count)
+            taken.add(group.emitted(max(at_s, group.at_s)))
         return taken
 
     def clear(self) -> None:

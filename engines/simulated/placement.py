@@ -48,6 +48,12 @@ class SimulatedVm:
             at += 1
         return up_s
 
+    def up_s(self, from_s: float) -> float:
+        """Return when it executes for the first time at ``from_s`` or later, unless it ends before."""
+        at_s = max(from_s, self.ready_s)
+        at = bisect_right(self.down_s, (at_s, math.inf)) - 1
+        return max(at_s, self.down_s[at][1]) if at >= 0 else at_s
+
     def fails(self, from_s: float, to_s: float) -> bool:
         """Return whether it fails at ``from_s`` or later but before ``to_s``, while it executes."""
         at = bisect_left(self.down_s, (max(from_s, self.ready_s), -math.inf))

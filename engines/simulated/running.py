@@ -24,8 +24,29 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a vertex in a tick.
+
+    Attributes:
+        instructions: how many it may use.
+        begins_s: when the turn begins.
+        per_s: instructions that its VM executes a second.
+        tick_ends_s: when the tick ends.
+    """
+
+    instructions: float
+    begins_s: float
+    per_s: float
+    tick_ends_s: float
+
+    def ends_s(self, used: float) -> float:
+        """Return when the vertex has used so many instructions."""
+        return min(self.begins_s + used / self.per_s, self.tick_ends_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a vertex in one step: the events that it consumed, and what it emitted, if anything."""
+    """The work of a vertex in one turn: the events that it consumed, when it did, and what it emitted, if anything."""
 
     consumed: EventSet
     emitted: EventSet | None
@@ -63,26 +84,24 @@ class RunningVertex:
         """Instructions to process what is queued, as far as its successors have room for the result."""
         return min(self.queued_events, self._most_emitted) * self.vertex.ipe
 
-    def process(self, instructions: float, at_s: float) -> Work:
-        """Use up to this many instructions at ``at_s``."""
-        consumed = self._consume(min(instructions / self.vertex.ipe, self._most_emitted))
-        return Work(consumed, consumed.emitted(at_s) if consumed.count > 0 else None)
+    def process(self, turn: Turn) -> Work:
+        """Consume and emit what the turn has instructions for; all at its end, but no event before it has come."""
+        consumed = _together(self._take(self._most_emitted, turn))
+        return Work(consumed, consumed if consumed.count > 0 else None)
 
     @property
     def _most_emitted(self) -> float:
         """How many events it may emit so that no target gets more than it has room for."""
         return min((out.room / out.selectivity for out in self.outputs if out.selectivity > 0), default=math.inf)
 
-    def _take(self, most: float) -> dict[str, EventSet]:
-        """Remove up to ``most`` events from the queues, in proportion to their sizes."""
+    def _take(self, most: float, turn: Turn) -> dict[str, EventSet]:
+        """Remove up to ``most`` events from the queues, in proportion to their sizes, as far as the turn allows."""
         queued = self.queued_events
-        if queued <= 0 or most <= 0:
+        count = min(queued, most, turn.instructions / self.vertex.ipe)
+        if count <= 0:
             return {}
-        part = min(1.0, most / queued)
-        return {name: queue.take(queue.count * part) for name, queue in self.queues.items() if queue.count > 0}
-
-    def _consume(self, most: float) -> EventSet:
-        return _together(self._take(most))
+        part, at_s = count / queued, turn.ends_s(count * self.vertex.ipe)
+        return {name: queue.take(queue.count * part, at_s) for name, queue in self.queues.items() if queue.count > 0}
 
 
 class RunningProducer(RunningVertex):
@@ -135,19 +154,16 @@ class RunningWindow(RunningVertex):
         """See ``RunningVertex``."""
         return 0.0 if self._pending.count > 0 else self.queued_events * self.vertex.ipe
 
-    def process(self, instructions: float, at_s: float) -> Work:
-        """See ``RunningVertex``."""
-        consumed = EventSet()
-        if self._pending.count <= 0:
-            taken = self._take(instructions / self._window.ipe)
-            slot = self._slots[-1]
-            for name, events in taken.items():
-                slot.setdefault(name, EventSet()).add(events)
-            consumed = _together(taken)
+    def process(self, turn: Turn) -> Work:
+        """See ``RunningVertex``. A window closes when the first turn after its end begins."""
+        at_s = turn.begins_s
         while at_s + _SOON_S >= self._closes * self._window.advance_s:
             self._close(at_s)
         emitted = self._pending.take(self._most_emitted).emitted(at_s) if self._pending.count > 0 else None
-        return Work(consumed, emitted)
+        taken = {} if self._pending.count > 0 else self._take(math.inf, turn)
+        for name, events in taken.items():
+            self._slots[-1].setdefault(name, EventSet()).add(events)
+        return Work(_together(taken), emitted)
 
     def _close(self, at_s: float) -> None:
         self._closes += 1
@@ -190,26 +206,26 @@ class RunningJoin(RunningVertex):
         queued = {name: queue.count for name, queue in self.queues.items()}
         return self.queued_events * self._part_with_room(queued) * self.vertex.ipe
 
-    def process(self, instructions: float, at_s: float) -> Work:
-        """See ``RunningVertex``."""
-        self._forget(at_s - self._join.window_s)
+    def process(self, turn: Turn) -> Work:
+        """See ``RunningVertex``. Whether events are too far apart is decided by their ticks."""
+        self._forget(turn.tick_ends_s - self._join.window_s)
         queued = self.queued_events
-        most = min(instructions / self._join.ipe, queued)
+        most = min(turn.instructions / self._join.ipe, queued)
         if most <= 0:
             return Work(EventSet(), None)
         new = {name: queue.count * most / queued for name, queue in self.queues.items()}
         part = self._part_with_room(new)
-        taken = self._take(most * part)
+        taken = self._take(most * part, turn)
         counts = {name: events.count for name, events in taken.items()}
         tuples = self._tuples(counts)
-        self._recent.append((at_s, counts))
+        self._recent.append((turn.tick_ends_s, counts))
         for name, count in counts.items():
             self._inside[name] += count
         consumed = _together(taken)
         self._waiting.add(consumed)
         if tuples <= 0:
             return Work(consumed, None)
-        emitted = self._waiting.emitted(at_s, tuples)
+        emitted = self._waiting.emitted(consumed.at_s, tuples)
         self._waiting = EventSet()
         return Work(consumed, emitted)
 

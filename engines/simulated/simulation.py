@@ -11,7 +11,7 @@ from engines.simulated.events import EventSet
 from engines.simulated.metrics import Happening, MetricCalculator, MetricsEntry, all_of
 from engines.simulated.placement import Link, Placement, SimulatedVm
 from engines.simulated.query import Edge, QueryGraph
-from engines.simulated.running import Output, RunningProducer, RunningVertex, run_vertex
+from engines.simulated.running import Output, RunningProducer, RunningVertex, Turn, run_vertex
 from engines.simulated.scheduling import ProportionalToIpe, SchedulingStrategy
 
 _INSTRUCTIONS_PER_MI = 1e6
@@ -116,29 +116,35 @@ class Simulation:
             works_s = vm.works_s(from_s, at_s)
             if works_s <= 0:
                 continue
-            instructions = vm.mips * _INSTRUCTIONS_PER_MI * works_s
-            for vertex, allocated in strategy.allocate(instructions, queries):
-                self._process(vertex, allocated, at_s)
+            per_s = vm.mips * _INSTRUCTIONS_PER_MI
+            begins_s = vm.up_s(from_s)
+            for vertex, allocated in strategy.allocate(per_s * works_s, queries):
+                begins_s = self._process(vertex, Turn(allocated, begins_s, per_s, at_s))
         self._say_room()
 
-    def _process(self, vertex: RunningVertex, instructions: float, at_s: float) -> None:
-        work = vertex.process(instructions, at_s)
-        if work.consumed.count > 0:
-            entry = MetricsEntry(self._ticks, at_s, vertex.name, Happening.PROCESSED, work.consumed.count)
-            all_of(self._calculators, entry, work.consumed.emitted(at_s))
-        if work.emitted is None:
-            return
+    def _process(self, vertex: RunningVertex, turn: Turn) -> float:
+        """Let a vertex have its turn; return when the next one begins."""
+        work = vertex.process(turn)
+        consumed = work.consumed
+        if consumed.count > 0:
+            entry = MetricsEntry(self._ticks, consumed.at_s, vertex.name, Happening.PROCESSED, consumed.count)
+            all_of(self._calculators, entry, consumed)
+        if work.emitted is not None:
+            self._pass_on(vertex, work.emitted)
+        return turn.ends_s(consumed.count * vertex.vertex.ipe)
+
+    def _pass_on(self, vertex: RunningVertex, emitted: EventSet) -> None:
         for edge, output in zip(self._edges[vertex.name], vertex.outputs, strict=True):
-            output.room -= work.emitted.count * edge.selectivity
+            output.room -= emitted.count * edge.selectivity
             if self._placement[edge.target] == self._placement[vertex.name]:
-                self.vertices[edge.target].queues[vertex.name].add(work.emitted, edge.selectivity)
+                self.vertices[edge.target].queues[vertex.name].add(emitted, edge.selectivity)
             else:
-                self._send(edge, work.emitted, at_s)
+                self._send(edge, emitted)
 
     # ------------------------------------------------------------------------------------------------------- network
 
-    def _send(self, edge: Edge, emitted: EventSet, at_s: float) -> None:
-        events = EventSet()
+    def _send(self, edge: Edge, emitted: EventSet) -> None:
+        at_s, events = emitted.at_s, EventSet()
         events.add(emitted, edge.selectivity)
         ends = (self._placement[edge.origin], self._placement[edge.target])
         link = self._links.get(ends, Link())
@@ -157,7 +163,9 @@ class Simulation:
             self._flying[message.origin, message.target] -= message.events.count
             arrived = message.events.emitted(message.due_s)
             self.vertices[message.target].queues[message.origin].add(arrived)
-            entry = MetricsEntry(self._ticks, at_s, message.target, Happening.RECEIVED, arrived.count, message.origin)
+            entry = MetricsEntry(
+                self._ticks, message.due_s, message.target, Happening.RECEIVED, arrived.count, message.origin
+            )
             all_of(self._calculators, entry, arrived)
 
     # -------------------------------------------------------------------------------------------------- back-pressure
