@@ -21,7 +21,8 @@ from gateway.simulate.fluid.options import FluidOptions
 from gateway.simulate.fluid.outcomes import SiteOutcome
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
-from gateway.simulate.runs.world import World, WorldOutcome
+from gateway.simulate.runs.outcomes import WorldOutcome
+from gateway.simulate.runs.world import World
 from policies.arrays import Array
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
