@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.simulate.harmless import Harm, as_runs, harmless
+from gateway.simulate.harmless import VmHarm, as_runs, harmless
 from planning.document import table
 from policies.lookahead.policy import LookaheadOptions
 from policies.planning.planner import PlannerOptions
@@ -36,7 +36,7 @@ def report() -> str:
     return table(HEADER, rows)
 
 
-def _row(answered: Sequence[Harm], delivered: Sequence[Harm]) -> tuple[str, ...]:
+def _row(answered: Sequence[VmHarm], delivered: Sequence[VmHarm]) -> tuple[str, ...]:
     worst = max(delivered, key=lambda harm: harm.excess_s)
     median = statistics.median(harm.part for harm in delivered)
     return (

@@ -69,7 +69,7 @@ class DrawnWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class VmHarm:
     """Mean latencies of the same events.
 
     Attributes:
@@ -141,23 +141,25 @@ def harmless(seed: int, policy: PolicyOptions | None = None) -> DrawnWorld:
     return DrawnWorld(options, np.array(counts).T, kind)
 
 
-def as_fluids(worlds: Sequence[DrawnWorld]) -> list[Harm]:
+def as_fluids(worlds: Sequence[DrawnWorld]) -> list[VmHarm]:
     """Simulate worlds as fluids, all of them together."""
     with_vms, alone = (_fluid(worlds, home_only=home_only) for home_only in (False, True))
     return [
-        Harm(world.options.seed, home.mean_s, elastic.mean_s, elastic.vms, elastic.usd, elastic.cloud_share)
+        VmHarm(world.options.seed, home.mean_s, elastic.mean_s, elastic.vms, elastic.usd, elastic.cloud_share)
         for world, home, elastic in zip(worlds, alone, with_vms, strict=True)
     ]
 
 
-def as_runs(world: DrawnWorld) -> tuple[Harm, Harm]:
+def as_runs(world: DrawnWorld) -> tuple[VmHarm, VmHarm]:
     """Simulate a world run by run; return its latencies until completion, and until delivery in order."""
     options = world.options
     with_vms = World(options).run()
     alone = World(replace(options, scheduler=replace(options.scheduler, max_vms=0))).run()
     cloud = sum(query.cloud_events for query in with_vms.queries) / sum(query.events for query in with_vms.queries)
     home_s, elastic_s = ([query.mean_s for query in one.queries] for one in (alone, with_vms))
-    completed = Harm(options.seed, _mean(alone, home_s), _mean(with_vms, elastic_s), with_vms.vms, with_vms.usd, cloud)
+    completed = VmHarm(
+        options.seed, _mean(alone, home_s), _mean(with_vms, elastic_s), with_vms.vms, with_vms.usd, cloud
+    )
     home_s, elastic_s = ([query.delivery_mean_s for query in one.queries] for one in (alone, with_vms))
     return completed, replace(completed, home_s=_mean(alone, home_s), elastic_s=_mean(with_vms, elastic_s))
 
