@@ -30,7 +30,7 @@ class Site:
     Attributes:
         max_vms: the limit of VMs that live at a time.
         terms: the cloud's prices.
-        boot_s: from the order of a VM until it serves.
+        boot_s: from the order of a VM until it serves, as configured; what counts is ``Seen.boot_s``.
         slot_s: length of a slot.
     """
 
@@ -66,6 +66,7 @@ class Seen:
         at_s: now.
         wall_s: now, in seconds since 1970: daily cycles follow the wall clock.
         slot: the measurements of its query.
+        boot_s: how long a VM that is ordered now is expected to take until it serves (``policies.vms.boots``).
         vms: those that serve or boot.
         cpu: mean use of the engines' CPUs, each in [0, 1]; None where it is not measured.
         sent_part: bytes over the WAN per raw byte, so far.
@@ -74,6 +75,7 @@ class Seen:
     at_s: float
     wall_s: float
     slot: QuerySlot
+    boot_s: float
     vms: tuple[StandingVm, ...] = ()
     cpu: float | None = None
     sent_part: float = 1.0

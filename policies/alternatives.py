@@ -22,10 +22,12 @@ class Standing(NamedTuple):
     Attributes:
         ready: names of those that serve.
         booting: how many do not serve yet.
+        boot_s: how long a VM that is ordered now takes until it serves.
     """
 
     ready: Sequence[str]
     booting: int
+    boot_s: float
 
     @property
     def vms(self) -> int:
@@ -83,7 +85,7 @@ def _usd(fluid: Fluid, site: Site, standing: Standing, vms: int, latency_s: floa
     """Return what so many VMs cost in a billing period: their time, the traffic, and late events."""
     terms, period_s = priced(site.terms), site.terms.period_s
     ready = min(vms, len(standing.ready))
-    ready_in_s = (0.0,) * ready + (site.boot_s,) * (vms - ready)
+    ready_in_s = (0.0,) * ready + (standing.boot_s,) * (vms - ready)
     part_s = period_s / _PARTS
     middles = [(part + 0.5) * part_s for part in range(_PARTS)]
     late = sum(fluid.latency_s(at_s, ready_in_s) > latency_s for at_s in middles) * part_s * fluid.rate

@@ -94,7 +94,8 @@ class Demand:
         self._overlap.observe(event.queries)
         uses = [event.cpu[lane] for lane in (HOME, *fleet.ready) if lane in event.cpu]
         cpu = sum(uses) / len(uses) if uses else None
-        vms = tuple(self._standing(fleet.live[name], event.at_s) for name in fleet.wanted)
+        boot_s = fleet.boot(event.at_s).expected_s
+        vms = tuple(self._standing(fleet.live[name], event.at_s, boot_s) for name in fleet.wanted)
         questions = tuple(
             Question(
                 query=name,
@@ -102,6 +103,7 @@ class Demand:
                     at_s=event.at_s,
                     wall_s=fleet.wall_s(event.at_s),
                     slot=self._queries[name].shown,
+                    boot_s=boot_s,
                     vms=vms,
                     cpu=cpu,
                     sent_part=self._queries[name].sent_part,
@@ -158,10 +160,10 @@ class Demand:
         self._fitting.discard(event.query)
         self._trained[event.query] = Training(event.models, event.trouble)
 
-    def _standing(self, machine: VmAccount, at_s: float) -> StandingVm:
+    def _standing(self, machine: VmAccount, at_s: float, boot_s: float) -> StandingVm:
         ready_in_s = 0.0
         if machine.state is VmState.STARTING:
-            ready_in_s = max(self._site.slot_s, machine.since_s + self._site.boot_s - at_s)
+            ready_in_s = max(self._site.slot_s, machine.since_s + boot_s - at_s)
         return StandingVm(ready_in_s, max(0.0, machine.block_end_s - at_s))
 
     def insists(self, name: str) -> bool:
@@ -184,13 +186,18 @@ class Demand:
         acts = advice.wanted is None or (self._kinds[name].phi_starts and advice.phi_starts)
         return acts and self._queries[name].asks_for_vm()
 
-    def patience_s(self, name: str, ready: int) -> float:
+    def patience_s(self, name: str, ready: int, boot_s: float) -> float:
         """Return how much longer than tau equation 1 waits.
 
         Where a policy has planned VMs that serve already, they get as much time as another VM would take to boot.
+
+        Args:
+            name: the query.
+            ready: how many VMs serve.
+            boot_s: how long another VM would take.
         """
         advice = self.advice[name]
-        return self._site.boot_s if advice.wanted is not None and 0 < advice.wanted <= ready else 0.0
+        return boot_s if advice.wanted is not None and 0 < advice.wanted <= ready else 0.0
 
     def ahead(self, there: int) -> list[SwitchedQuery]:
         """Return the queries whose policies want more VMs than there are, the one that wants most first."""

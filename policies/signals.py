@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from policies.advice import Advice, Option, PolicyAnswer, Question
 from policies.money.billing import NO_TRAFFIC, Traffic
@@ -280,6 +280,20 @@ Command = StartVm | DrainVm | TerminateVm | SetRoute | SetShed | Fit | Ask
 # ----------------------------------------------------------------------------------------------------------- decisions
 
 
+class BootEstimate(NamedTuple):
+    """How long a VM that is ordered now will take until it serves.
+
+    Attributes:
+        configured_s: what the config says.
+        expected_s: what is expected, from the config and the boots that were seen.
+        boots: how many boots count.
+    """
+
+    configured_s: float
+    expected_s: float
+    boots: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The decision about a query in a slot, with its reason.
@@ -297,6 +311,7 @@ class Decision:
         policy: the name of the policy that decides when VMs start and are kept.
         advice: its answer.
         vm_note: the state of the next VM.
+        boot: how long a VM that is ordered now takes until it serves.
         slow: a sentence for each VM that takes long to start.
         equations: what equations 1 and 2 say, with their numbers.
         rules: what each plain rule would want, by its name, as a sentence.
@@ -315,6 +330,7 @@ class Decision:
     policy: str
     advice: Advice
     vm_note: str
+    boot: BootEstimate
     slow: tuple[str, ...] = ()
     equations: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)

@@ -211,7 +211,8 @@ class Planned(Policy):
         rate = float(world.trace.values[window - 1]) / step
         vms = tuple(StandingVm(max(0, vm.ready - window) * step, (vm.paid_until - window) * step) for vm in fleet)
         slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate)
-        return Window(now_s, rate, world.event_s, (rate,)), Seen(at_s=now_s, wall_s=now_s, slot=slot, vms=vms)
+        seen = Seen(at_s=now_s, wall_s=now_s, slot=slot, boot_s=step, vms=vms)
+        return Window(now_s, rate, world.event_s, (rate,)), seen
 
 
 @dataclass(slots=True)

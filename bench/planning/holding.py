@@ -60,7 +60,7 @@ class Asked:
         rate = max(400 - 300 * np.cos(2 * np.pi * self._now_s / DAY_S) + 30 * self._rng.normal(), 0.0)
         vms = tuple(StandingVm(0.0, WINDOW_S * (1 + each % 6)) for each in range(FLEET))
         slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate)
-        seen = Seen(at_s=self._now_s, wall_s=self._now_s, slot=slot, vms=vms)
+        seen = Seen(at_s=self._now_s, wall_s=self._now_s, slot=slot, boot_s=WINDOW_S / 2, vms=vms)
         return self._planner.decide(Window(self._now_s, rate, EVENT_S, (rate,)), seen)
 
 

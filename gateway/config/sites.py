@@ -300,8 +300,8 @@ class CloudConfig(RentedConfig):
     Attributes:
         provider: who rents VMs; ``process`` runs them as processes of this machine.
         max_vms: at most this many at a time.
-        usual_boot_s: expected time from the order to ready. Default: the provider's (2.5 to 3 minutes); required for
-            ``process``.
+        usual_boot_s: expected time from the order to ready; it counts as the first boot, and the boots that are seen
+            correct it. Default: the provider's (2.5 to 3 minutes); required for ``process``.
         freeze: when no VM is launched or given back. A VM that lives then is kept and paid for as the budget allows.
         warm: process provider only: hosts are launched in advance and ``boot`` is emulated.
         emulate_link: process provider only: behave as if the VMs were this far away.

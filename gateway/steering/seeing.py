@@ -53,15 +53,18 @@ class Seeing:
 
     def status(self) -> str:
         """Return the state of the gateway as JSON."""
-        spent = money(self._parts.scheduler, self._parts.clock.now(), self._parts.clock.wall())
+        at_s = self._parts.clock.now()
+        spent = money(self._parts.scheduler, at_s, self._parts.clock.wall())
+        boot = self._parts.scheduler.boot(at_s)
         latencies = {name: slot.latency_s for name, slot in self._parts.composer.slots.items()}
         return status_text(
-            self.phase, self._parts.scheduler.vms, self._parts.open, latencies, spent, self._parts.memory
+            self.phase, self._parts.scheduler.vms, self._parts.open, latencies, spent, boot, self._parts.memory
         )
 
     def overview(self) -> StatusAnswer:
         """Return the gateway as a whole."""
         until_s, trouble = self._parts.scheduler.paused_until_s, self.trouble
+        boot = self._parts.scheduler.boot(self._parts.clock.now())
         return StatusAnswer(
             phase=self.phase,
             ready=self.phase == "running" and not trouble,
@@ -73,6 +76,9 @@ class Seeing:
             paused=until_s is not None,
             paused_until=None if until_s is None else utc(until_s + self._parts.ahead_s),
             max_vms=self._parts.config.cloud.max_vms,
+            boot_configured_s=boot.configured_s,
+            boot_expected_s=boot.expected_s,
+            boots_seen=boot.boots,
             config=str(self._parts.config.file or ""),
             config_refused=self._parts.reloader.refused,
             queries={name: each.state for name, each in self._parts.supervision.of.items()},

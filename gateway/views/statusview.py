@@ -11,6 +11,7 @@ from gateway.query.moving.mover import Mover
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.supervisor import Supervisor
 from infra.link.client import LinkStats
+from policies.signals import BootEstimate
 
 
 def status_text(
@@ -19,6 +20,7 @@ def status_text(
     supervisors: Mapping[str, Supervisor],
     latencies: Mapping[str, float],
     money: Mapping[str, object],
+    boot: BootEstimate,
     memory: MemoryPool,
 ) -> str:
     """Return it as JSON.
@@ -29,12 +31,14 @@ def status_text(
         supervisors: of the queries, by name; none before the gateway runs.
         latencies: of the slot that ended last, in s, by query.
         money: see ``gateway.views.moneyview``.
+        boot: how long a VM that is ordered now is expected to take.
         memory: what all queries hold.
     """
     return json.dumps(
         {
             "phase": phase,
             "vms": {name: str(state) for name, state in vms.items()},
+            "boot": boot._asdict(),
             "money": money,
             "memory": {"held_bytes": memory.held_bytes, "limit_bytes": memory.limit_bytes},
             "links": {

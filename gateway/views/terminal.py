@@ -33,6 +33,9 @@ def overview(answers: Mapping[str, Any]) -> RenderableType:
 
 def _head(status: Mapping[str, Any]) -> Text:
     text = Text(f"{status['phase']}, {len(status['queries'])} queries, {len(status['vms'])} of {status['max_vms']} VMs")
+    if status.get("boots_seen"):  # what an older gateway has left does not say it
+        expected_s, configured_s = status["boot_expected_s"], status["boot_configured_s"]
+        text.append(f"; a VM is expected to boot in {expected_s:.3g} s (boot says {configured_s:g} s)")
     if status["paused"]:
         text.append(f"; decisions are paused until {_clock(status['paused_until'])}")
     if status["trouble"]:

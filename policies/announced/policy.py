@@ -49,7 +49,7 @@ class AnnouncedPolicy(VmPolicy):
             return advice
         needed = self._load.needed(
             seen.wall_s,
-            boot_s=self._site.boot_s,
+            boot_s=seen.boot_s,
             period_s=self._site.terms.period_s,
             event_s=event_s,
             home_engines=self._times.home_engines,

@@ -112,7 +112,7 @@ class Shadow:
         self.advice = self.policy.advise(self._shown(seen, wait_s, use))
         asks = self._asks(wait_s, seen.at_s)
         self._keep(seen.at_s, wait_s, asks=asks)
-        self._start(seen.at_s, wait_s, asks=asks)
+        self._start(seen, wait_s, asks=asks)
 
     def _process(self, seen: Seen, capacity: Capacity) -> tuple[float, float]:
         """Process a slot's events; return how long an event waits now, and the used part of the engines."""
@@ -181,22 +181,23 @@ class Shadow:
             self.account.vms_usd += self._terms.time_usd(max(0.0, vm.block_end_s - at_s))
             self._cool_down.ended(others, at_s, self._foreseen)
 
-    def _start(self, at_s: float, wait_s: float, *, asks: bool) -> None:
+    def _start(self, seen: Seen, wait_s: float, *, asks: bool) -> None:
         """Launch what equation 1 or the rule wants."""
+        at_s = seen.at_s
         if asks and self._high_since_s is not None and all(vm.ready_s <= at_s for vm in self._vms):
             wanted = self.advice.wanted
-            patience_s = self._site.boot_s if wanted is not None and 0 < wanted <= self.vms else 0.0
+            patience_s = seen.boot_s if wanted is not None and 0 < wanted <= self.vms else 0.0
             if self._phi(wait_s, at_s - self._high_since_s - patience_s, 0.0, ends=False):
-                self._launch(at_s)
+                self._launch(seen)
         while self.vms < (self.advice.wanted or 0) and self._cool_down.left_s(self.vms, at_s) <= 0:
-            if not self._launch(at_s):
+            if not self._launch(seen):
                 break
 
-    def _launch(self, at_s: float) -> bool:
+    def _launch(self, seen: Seen) -> bool:
         if self.vms >= self._site.max_vms:
             return False
-        block_s = self._site.terms.first_block_s
-        self._vms.append(_Vm(at_s + self._site.boot_s, block_s, at_s + block_s))
+        at_s, block_s = seen.at_s, self._site.terms.first_block_s
+        self._vms.append(_Vm(at_s + seen.boot_s, block_s, at_s + block_s))
         self._cool_down.started(self.vms, at_s, self._foreseen)
         self._high_since_s = None
         return True

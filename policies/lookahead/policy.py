@@ -48,7 +48,6 @@ class LookaheadPolicy(VmPolicy):
         self._arrivals = ArrivalRate(site.slot_s)
         self._told = Advice(why="lookahead: no event was processed so far, so equation 1 decides")
         self._told_rate, self._told_slots = 0.0, 0
-        self._within_s = site.boot_s + site.terms.period_s
 
     def advise(self, seen: Seen) -> Advice:
         """See ``VmPolicy.advise``."""
@@ -74,29 +73,34 @@ class LookaheadPolicy(VmPolicy):
     def _advice(self, seen: Seen, fluid: Fluid, worst: Fluid) -> Advice:
         site, there = self._site, len(seen.vms)
         ready_in_s = tuple(vm.ready_in_s for vm in seen.vms)
-        more = ordered(fluid, ready_in_s, site.boot_s, self._target_s, max(0, site.max_vms - there))
-        vms = there + more if more else needed(worst, there, self._within_s, self._target_s)
+        more = ordered(fluid, ready_in_s, seen.boot_s, self._target_s, max(0, site.max_vms - there))
+        vms = there + more if more else needed(worst, there, self._within_s(seen), self._target_s)
         load = fluid.rate / fluid.vm_rate
         return Advice(
             wanted=vms,
             kept=vms,
             why=self._why(seen, fluid, worst, vms),
-            expected=Expected(site.boot_s, fluid.rate, max(0.0, 2 * fluid.rate - worst.rate), worst.rate),
+            expected=Expected(seen.boot_s, fluid.rate, max(0.0, 2 * fluid.rate - worst.rate), worst.rate),
             options=site.prices(vms),
             load=Load(load, load, fluid.home_rate / fluid.vm_rate),
         )
 
+    def _within_s(self, seen: Seen) -> float:
+        """Return for how long fewer VMs must be enough, so that one is given back."""
+        return seen.boot_s + self._site.terms.period_s
+
     def _why(self, seen: Seen, fluid: Fluid, worst: Fluid, vms: int) -> str:
         """Return the arithmetic in words."""
-        boot_s, there = self._site.boot_s, len(seen.vms)
+        boot_s, there = seen.boot_s, len(seen.vms)
         without_s = fluid.latency_s(boot_s, tuple(vm.ready_in_s for vm in seen.vms))
         why = (
             f"lookahead: {vms} VMs: {fluid.rate:,.0f} events/s come (± {worst.rate - fluid.rate:,.0f}), home completes "
-            f"{fluid.home_rate:,.0f}/s and a VM {fluid.vm_rate:,.0f}/s; a VM that is launched now serves in {boot_s:g} "
-            f"s, and without it an event will wait {without_s:.1f} s then"
+            f"{fluid.home_rate:,.0f}/s and a VM {fluid.vm_rate:,.0f}/s; a VM that is launched now serves in "
+            f"{boot_s:.3g} s, and without it an event will wait {without_s:.1f} s then"
         )
         if vms < there:
-            why += f", with {vms} of the {there} VMs the target is kept for {self._within_s:g} s at {worst.rate:,.0f}/s"
+            within_s = self._within_s(seen)
+            why += f", with {vms} of the {there} VMs the target is kept for {within_s:.3g} s at {worst.rate:,.0f}/s"
         elif 0 < vms == there:
             why += f", and {there} VMs are needed at up to {worst.rate:,.0f}/s"
         return why

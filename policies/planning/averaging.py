@@ -54,6 +54,11 @@ class Averaged:
         self._pending: deque[tuple[Array, Array]] = deque(maxlen=lead)
         self._log_weights = np.zeros(1 + len(self._cycles))
 
+    def look_ahead(self, lead: int) -> None:
+        """Judge forecasts ``lead`` windows ahead from now on; the weights stay."""
+        if lead != self._lead:
+            self._lead, self._pending = lead, deque(maxlen=lead)
+
     def observe(self, value: float, model: Forecast | None) -> None:
         """Judge the past forecasts of a value, and add the value.
 

@@ -7,7 +7,7 @@ there is one; its result is adopted when it is ready.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -134,6 +134,13 @@ class Learned:
             ahead = self._averaged.forecast(model)
             ready = float(ahead.mean[-1] + self._judged_z * ahead.std[-1])
             self._pending.append((self._windows + lead, ready, rate))
+
+    def look_ahead(self, lead: int, busy_lead: int = 1) -> None:
+        """Judge forecasts as far ahead as these numbers of windows from now on (see ``LearningOptions``)."""
+        if lead != self._options.lead:
+            self._pending.clear()  # forecasts of windows that are judged out of turn now
+            self._averaged.look_ahead(lead)
+        self._options = replace(self._options, lead=lead, busy_lead=busy_lead)
 
     def _judged(self, rate: float, forecast: float, event_s: float | None) -> float:
         """Return the value that a forecast counts as; it counts as right if its error changes no plan."""

@@ -67,8 +67,7 @@ class Planner(WindowedPolicy):
     def __init__(self, options: PlannerOptions, site: Site, latency_s: float) -> None:
         super().__init__(site, options.window_s, latency_s)
         self._options = options
-        # Windows until a VM that is ordered now serves from the beginning of a window.
-        self._boot = math.ceil(site.boot_s / self.window_s - 1e-9)
+        self._boot = self._configured_boot = self._boot_windows(site.boot_s)
         self._windows = max(options.windows, self._boot + 2)
         self._learned = Learned(
             LearningOptions(
@@ -112,7 +111,7 @@ class Planner(WindowedPolicy):
 
     def decide(self, window: Window, seen: Seen) -> Advice:
         """See ``WindowedPolicy.decide``."""
-        learned = self._learned
+        learned, other_boot = self._learned, self._other_boot(seen.boot_s)
         learned.observe(window.wall_s, window.input_rate, ENGINES_HOME + seen.serving, window.event_s)
         rejected = self._walker.observe(window.input_rate)
         expected = learned.expected(window.wall_s) if learned.ready else None
@@ -121,7 +120,7 @@ class Planner(WindowedPolicy):
             now = None if window.event_s is None else window.input_rate * window.event_s
             load = None if now is None else Load(now, now, self.times.home_engines)
             return Advice(why=f"planner: {learned.why}", expected=expected, load=load)
-        replan = self._why_new_path(seen, rejected)
+        replan = other_boot or self._why_new_path(seen, rejected)
         if replan:
             self._plan(window.wall_s, window.event_s, seen)
         path = self._path
@@ -147,6 +146,23 @@ class Planner(WindowedPolicy):
             load=load,
             rising_to=rising_to,
         )
+
+    def _boot_windows(self, boot_s: float) -> int:
+        """Return how many windows pass until a VM that is ordered now serves from the beginning of a window."""
+        return math.ceil(boot_s / self.window_s - 1e-9)
+
+    def _other_boot(self, boot_s: float) -> str:
+        """Plan for this boot time from now on; return that it is another one, or nothing.
+
+        The horizon is longer by as much as VMs boot longer than configured.
+        """
+        boot = self._boot_windows(boot_s)
+        if boot == self._boot:
+            return ""
+        self._boot = boot
+        self._windows = max(self._options.windows + max(0, boot - self._configured_boot), boot + 2)
+        self._learned.look_ahead(boot + 1, self._windows // 2)
+        return f"a VM is now expected to boot in {boot_s:.3g} s"
 
     def _why_new_path(self, seen: Seen, rejected: str) -> str:
         """Return why the path is not followed any further; empty if it is."""
@@ -213,7 +229,7 @@ class Planner(WindowedPolicy):
             if options.change_usd is None
             else options.change_usd,
             terms=terms,
-            boot_s=self.site.boot_s,
+            boot_s=seen.boot_s,
             home_engines=self.times.home_engines,
             sent_bytes_per_event=sent_bytes,
         )

@@ -81,14 +81,14 @@ class QueueingPolicy(WindowedPolicy):
     def __init__(self, options: QueueingOptions, site: Site, latency_s: float) -> None:
         super().__init__(site, options.window_s, latency_s)
         self._options = options
-        self._horizon_s = site.boot_s if options.ahead_s is None else options.ahead_s
-        self._ahead = max(1, math.ceil(self._horizon_s / self.window_s - 1e-9))
+        horizon_s = site.boot_s if options.ahead_s is None else options.ahead_s
+        self._ahead = self._windows(horizon_s)
         self._season = max(1, round(options.cycle_s / self.window_s))
         kept = options.history if options.forecast != "seasonal" else max(options.history, 2 * self._season)
         self._means_s: deque[float] = deque(maxlen=kept)
         self._slot_parts: deque[float] = deque(maxlen=_SLOTS)
         self._loads: deque[float] = deque(maxlen=self._ahead + 1)
-        self._adaptation = Adaptation(ENGINES_HOME, self._horizon_s)
+        self._adaptation = Adaptation(ENGINES_HOME, horizon_s)
         self._band = _ErrorBand(self._ahead)
         learning = LearningOptions(
             window_s=self.window_s, history=options.history, cycles_s=(options.cycle_s,), lead=self._ahead
@@ -114,6 +114,8 @@ class QueueingPolicy(WindowedPolicy):
 
     def decide(self, window: Window, seen: Seen) -> Advice:
         """See ``WindowedPolicy.decide``."""
+        if self._options.ahead_s is None:
+            self._look_ahead(seen.boot_s)
         if window.input_rate > 0:
             # Besides the window's own mean: the forecast covers changes of the rate from window to window.
             self._slot_parts.extend(rate / window.input_rate for rate in window.rates)
@@ -141,6 +143,22 @@ class QueueingPolicy(WindowedPolicy):
             options=self.site.prices(wanted),
             load=Load(self._loads[-1], max(self._loads), self.times.home_engines),
         )
+
+    def _windows(self, horizon_s: float) -> int:
+        """Return how many windows ahead the policy decides."""
+        return max(1, math.ceil(horizon_s / self.window_s - 1e-9))
+
+    def _look_ahead(self, horizon_s: float) -> None:
+        """Decide for this time ahead from now on."""
+        self._adaptation.horizon_s = horizon_s
+        ahead = self._windows(horizon_s)
+        if ahead == self._ahead:
+            return
+        self._ahead = ahead
+        self._loads = deque(self._loads, maxlen=ahead + 1)
+        self._band.look_ahead(ahead)
+        if self._learned is not None:
+            self._learned.look_ahead(ahead)
 
     def _engines(self, window: Window, ahead_s: float, event_s: float, vms: int) -> tuple[int, str]:
         """Return how many engines of a VM's speed keep the goal, and why."""
@@ -202,6 +220,10 @@ class _ErrorBand:
     def __init__(self, lead: int) -> None:
         self._pending: deque[float] = deque(maxlen=lead)
         self._errors: deque[float] = deque(maxlen=_ERRORS)
+
+    def look_ahead(self, lead: int) -> None:
+        """Judge forecasts ``lead`` windows ahead from now on; known errors still count."""
+        self._pending = deque(maxlen=lead)
 
     def observe(self, seen: float, forecast: float) -> float:
         """Add a value and its forecast; return half the width of the interval."""

@@ -32,6 +32,9 @@ class Adaptation:
         instances: how many run at the start.
         horizon_s: TH, the time from the order of an instance until it is live.
 
+    Attributes:
+        horizon_s: the same; another value counts for later decisions.
+
     Raises:
         ValueError: a value is impossible.
     """
@@ -40,7 +43,7 @@ class Adaptation:
         if instances < 1 or horizon_s < 0:
             raise ValueError(f"{instances} instances with a start time of {horizon_s:g} s are impossible")
         self._wanted = instances
-        self._horizon_s = horizon_s
+        self.horizon_s = horizon_s
         self._cancellations: list[tuple[float, int]] = []
         self._shutting_down = 0
 
@@ -71,7 +74,7 @@ class Adaptation:
         difference, self._wanted = degree - self._wanted, degree
         if difference <= 0:
             if difference:
-                self._cancellations.append((at_s + self._horizon_s, -difference))
+                self._cancellations.append((at_s + self.horizon_s, -difference))
             return Change(reuse=0, start=0, cancel=cancel)
         kept = self._take_back(difference)
         revived = min(difference - kept, self._shutting_down)

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 from policies.money.billing import BillingTerms, decision_due_s
 from policies.money.ledger import Budget, Ledger, LimitForecast
-from policies.signals import Event, SlotEnded, VmAdopted, VmGone, VmReady
+from policies.signals import BootEstimate, Event, SlotEnded, VmAdopted, VmGone, VmReady
+from policies.vms.boots import BootHistory
 from policies.vms.machine import VmAccount, VmBill, costs
 from policies.vms.use import BlockUse
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
 """A slot may end late by this part of its length; VMs are still terminated in time."""
-
-_SLOW = 2
-"""A boot that takes this many times the configured time is reported."""
 _SAME_S = 1e-6
 _SAME_USD = 1e-9
 _STORY_LINES = 200
@@ -57,10 +55,18 @@ class FleetTotals:
 
 
 class Fleet:
-    """The VMs and their ledger."""
+    """The VMs and their ledger.
 
-    def __init__(self, terms: BillingTerms, budget: Budget, slot_s: float) -> None:
+    Args:
+        terms: the cloud's prices.
+        budget: the limits of spending.
+        slot_s: length of a slot.
+        boot_s: the configured time from an order until a VM serves.
+    """
+
+    def __init__(self, terms: BillingTerms, budget: Budget, slot_s: float, boot_s: float) -> None:
         self._terms = terms
+        self._boots = BootHistory(boot_s)
         self._slot_s = slot_s
         self.ledger = Ledger(budget)
         self.live: dict[str, VmAccount] = {}
@@ -105,14 +111,10 @@ class Fleet:
             (*self._bills, *live),
         )
 
-    def slow_boots(self, at_s: float, boot_s: float, patience_s: float) -> tuple[str, ...]:
-        """Return which VMs have been starting for more than twice ``boot_s``, in words that do not change."""
-        return tuple(
-            f"{machine.name} has been starting for more than {_SLOW * boot_s:g} s, {_SLOW} times what boot says; it is "
-            f"terminated after {patience_s:g} s"
-            for machine in self.live.values()
-            if machine.state is VmState.STARTING and at_s - machine.since_s > _SLOW * boot_s
-        )
+    def boot(self, at_s: float) -> BootEstimate:
+        """Return how long a VM that is ordered now will take until it serves."""
+        starting = (machine for machine in self.live.values() if machine.state is VmState.STARTING)
+        return self._boots.estimate(at_s - machine.since_s for machine in starting)
 
     def wall_s(self, at_s: float) -> float:
         """Return seconds since 1970 at ``at_s``, derived from the last slot."""
@@ -142,7 +144,9 @@ class Fleet:
         Raises:
             ImpossibleTransitionError: there is no such transition.
         """
-        machine.state = step(machine.state, happened)
+        before, machine.state = machine.state, step(machine.state, happened)
+        if before is VmState.STARTING:
+            self._boots.ended(happened, event.at_s - machine.since_s)
         machine.since_s = event.at_s
         machine.note(happened, event.at_s)
         if machine.name not in self._stories and len(self._stories) >= _STORIES:

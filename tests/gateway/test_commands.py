@@ -127,6 +127,7 @@ def test_vms_troubles_and_decisions_are_shown_when_there_are_some() -> None:
     }
     status = {"phase": "running", "queries": {"words": "failed"}, "vms": {"vm-1": "sending"}, "max_vms": 2}
     status |= {"paused": False, "trouble": ""}
+    status |= {"boots_seen": 3, "boot_expected_s": 62.04, "boot_configured_s": 15.0}
     decision = {"at": "2026-11-25T10:29:00.000+00:00", "query": "words", "verdict": "Launch a VM.", "done": ["vm-1"]}
     console = Console(width=200, file=io.StringIO(), record=True)
     answers = {"status": status, "queries": {"queries": [query]}, "vms": {"vms": [vm]}, "costs": costs}
@@ -134,6 +135,7 @@ def test_vms_troubles_and_decisions_are_shown_when_there_are_some() -> None:
     text = console.export_text()
     words = " ".join(text.split())
     assert "vm-1 sending 10:30:00 UTC words 12 of 60 s 5.2 MB 999 B 0.0017 USD" in words
+    assert "1 of 2 VMs; a VM is expected to boot in 62 s (boot says 15 s)" in words
     assert "words failed 3.00 s 2 s 50% 2,000 10 5.0% 7 0 B" in words
     assert "the budget of a day is reached in 90 s" in words
     assert "words: the sink is full" in words

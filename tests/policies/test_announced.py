@@ -194,7 +194,7 @@ def test_advice_is_never_lowered_nor_raised_above_the_limit(
     rate = Prediction(1.0, 2.0, 3.0)
     needed = Needed(now, max(now, soon), Coming("a", at(100.0), 90.0, 210.0, rate, has_come=False, words=""), 3.0)
     vms = (StandingVm(0.0, 30.0),) * there
-    seen = Seen(at_s=80.0, wall_s=80.0, slot=QuerySlot(query="q", latency_s=0.1), vms=vms)
+    seen = Seen(at_s=80.0, wall_s=80.0, slot=QuerySlot(query="q", latency_s=0.1), boot_s=20.0, vms=vms)
     found = with_announced(inner, needed, seen, 1.0, site)
     if found is inner:
         assert now == soon == 0
@@ -222,7 +222,7 @@ def test_only_news_is_told() -> None:
             batches={HOME: 1},
             busy_s={HOME: 0.9},
         )
-        advice = policy.advise(Seen(at_s=float(second), wall_s=float(second), slot=slot))
+        advice = policy.advise(Seen(at_s=float(second), wall_s=float(second), slot=slot, boot_s=20.0))
         if advice.why and advice not in told:
             told.append(advice)
     assert 2 <= len(told) <= 8

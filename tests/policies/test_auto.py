@@ -29,7 +29,8 @@ def shadow(vms: int) -> Shadow:
 
 
 def seen(at_s: float, rate: float) -> Seen:
-    return Seen(at_s=at_s, wall_s=at_s, slot=QuerySlot(query="q", latency_s=0.0, input_rate=rate))
+    slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate)
+    return Seen(at_s=at_s, wall_s=at_s, slot=slot, boot_s=SITE.boot_s)
 
 
 @given(st.lists(st.integers(0, 4000), min_size=1, max_size=80), st.integers(0, 3))

@@ -32,11 +32,11 @@ class Trained:
         for _ in range(20):
             self.window()
 
-    def window(self, backlog_events: float = 0.0, vms: tuple[StandingVm, ...] = ()) -> Advice:
+    def window(self, backlog_events: float = 0.0, vms: tuple[StandingVm, ...] = (), boot_s: float = BOOT_S) -> Advice:
         self._now_s += WINDOW_S
         rate = 700.0 + 20.0 * self._rng.normal()
         slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate, backlog_events=int(backlog_events))
-        seen = Seen(at_s=self._now_s, wall_s=self._now_s, slot=slot, vms=vms)
+        seen = Seen(at_s=self._now_s, wall_s=self._now_s, slot=slot, boot_s=boot_s, vms=vms)
         return self._planner.decide(Window(self._now_s, rate, EVENT_S, (rate,)), seen)
 
 
@@ -86,6 +86,21 @@ def test_the_plan_stays_while_home_is_behind(planner: Trained) -> None:
     assert all(advice.kept >= first.wanted for advice in following)
 
 
+def test_the_horizon_follows_the_boot_time_that_is_expected(planner: Trained) -> None:
+    """A VM that boots longer than the horizon of the config could never be ordered in time."""
+    first = planner.window()
+    assert first.expected is not None
+    other = planner.window(boot_s=BOOT_S + 16 * WINDOW_S)
+    assert f"a VM is now expected to boot in {BOOT_S + 16 * WINDOW_S:.3g} s" in other.why
+    assert other.expected is not None
+    assert other.expected.in_s - first.expected.in_s == pytest.approx(16 * WINDOW_S)
+    assert len(other.options) > 1
+    assert "as planned" in planner.window(boot_s=BOOT_S + 16 * WINDOW_S).why
+    again = planner.window()
+    assert again.expected is not None
+    assert again.expected.in_s == first.expected.in_s
+
+
 CYCLE_WINDOWS, BURST_WINDOWS = 12, 3
 BATCH_COST_S, SHORT_EVENT_S = 0.13, 0.0061
 
@@ -120,7 +135,8 @@ def test_a_first_batch_that_took_long_keeps_no_planner_from_a_vm(first_s: float)
     wanted = []
     for window in range(8 * CYCLE_WINDOWS):
         at_s = 1.7e9 + window
-        wanted.append(planner.advise(Seen(at_s=at_s, wall_s=at_s, slot=bursty(window, first_s))).wanted)
+        seen = Seen(at_s=at_s, wall_s=at_s, slot=bursty(window, first_s), boot_s=1.0)
+        wanted.append(planner.advise(seen).wanted)
         if (order := planner.fit_order()) is not None:
             planner.fitted(tuple(train(each) for each in order.training), "")
     assert 1 in wanted

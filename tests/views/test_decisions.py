@@ -13,7 +13,7 @@ import pytest
 from gateway.views.why.decisions import DecisionLog, decision_at
 from gateway.views.why.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
-from policies.signals import HOME, Cause, Command, Decision, Fit, QuerySlot, SetRoute, StartVm
+from policies.signals import HOME, BootEstimate, Cause, Command, Decision, Fit, QuerySlot, SetRoute, StartVm
 
 PLANNED = Advice(
     wanted=1,
@@ -40,6 +40,7 @@ def decided(at_s: float = 0.0, **changes: Any) -> Decision:
         policy="planner",
         advice=PLANNED,
         vm_note="",
+        boot=BootEstimate(configured_s=15.0, expected_s=62.4, boots=3),
         rules=PLANNED.rules,
         options=PLANNED.options,
     )
@@ -180,18 +181,21 @@ async def test_a_decision_is_told_in_sentences(tmp_path: Path) -> None:
         "Rule cpu would want 0 VMs: CPU load 60%.",
         "0 VMs would cost 0.012500 USD.",
         "1 VM would cost 0.004000 USD, which was chosen.",
+        "A VM that is ordered now is expected to serve in 62.4 s, by the last boots (3); boot says 15 s.",
         "Done: StartVm vm-1, because q: planner: 1 VMs, as planned.",
     ):
         assert part in text
 
 
 async def test_equation_1_and_idleness_are_told_too(tmp_path: Path) -> None:
-    quiet = decided(policy="reactive", advice=Advice(), vm_note="max_vms = 0 is reached")
+    unseen = BootEstimate(configured_s=15.0, expected_s=15.0, boots=0)
+    quiet = decided(policy="reactive", advice=Advice(), vm_note="max_vms = 0 is reached", boot=unseen)
     await noted(tmp_path, (1000.0, quiet, []))
     line = decision_at(tmp_path, "q", 1000.0)
     assert line is not None
     text = "\n".join(sentences(line))
     assert "Policy reactive: equation 1 decides" in text
+    assert "is expected to serve in 15 s, as boot says: no boot was seen yet." in text
     assert "Nothing was done: max_vms = 0 is reached." in text
     assert "Forecast" not in text
 

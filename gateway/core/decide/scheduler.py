@@ -27,6 +27,7 @@ from policies.failures.backoff import Backoff
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, LedgerState, Money
 from policies.signals import (
+    BootEstimate,
     BudgetFrozen,
     Cause,
     Command,
@@ -54,6 +55,7 @@ from policies.switching.pinning import Pin
 from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
+from policies.vms.boots import slow_boots
 from policies.vms.fleet import Fleet, FleetTotals, StoryLine
 from policies.vms.freezing import FreezeWindow, why_frozen
 from policies.vms.machine import VmLease
@@ -70,8 +72,8 @@ class SchedulerSettings:
         max_vms: the limit of VMs that live at a time; 0 forbids the cloud.
         billing: the cloud's prices.
         budget: the limits of spending.
-        boot_s: expected time from ``StartVm`` to ``VmReady``; a launch that takes six times as long plus 2 minutes
-            failed.
+        boot_s: expected time from ``StartVm`` to ``VmReady`` until boots were seen; a launch that takes six times as
+            long, and at least 2 minutes, failed.
         slot_s: length of a slot.
         boot_within_s: when the cloud itself abandons a VM; a VM may be starting for this time plus 5 minutes.
         sheds: whether events are shed that would be late because the budget is spent.
@@ -101,7 +103,7 @@ class Scheduler:
         self._settings = settings
         self._patience_s = boot_patience_s(settings.boot_s, settings.boot_within_s)
         self._queries = {query.name: SwitchedQuery(query, settings.slot_s) for query in settings.queries}
-        self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
+        self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s, settings.boot_s)
         self._shedder = Shedder(settings.slot_s, settings.max_vms)
         self._demand = Demand(self._queries, settings.site)
         tolerance_s = max((query.switching.tolerance_s for query in settings.queries), default=0.0)
@@ -150,6 +152,10 @@ class Scheduler:
     def leases(self) -> tuple[VmLease, ...]:
         """Return until when each live VM is paid for, in the order of their start."""
         return tuple(machine.lease for machine in self._fleet.live.values())
+
+    def boot(self, at_s: float) -> BootEstimate:
+        """Return how long a VM that is ordered now is expected to take until it serves."""
+        return self._fleet.boot(at_s)
 
     @property
     def pins(self) -> Mapping[str, Pin]:
@@ -308,7 +314,7 @@ class Scheduler:
         refused = {} if paused else self._routes.rank(event, vm_before=vm_before)
         routes = self._routes.hold(event) if paused else self._routes.share_out(event)
         starts, vm_note = self._starts.next(event, self._stopping or halted)
-        slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._patience_s)
+        slow = slow_boots(self._fleet.live.values(), event.at_s, self._settings.boot_s, self._patience_s)
         self._put_into_words = partial(
             decisions,
             self._queries,
@@ -320,6 +326,7 @@ class Scheduler:
             slow=slow,
             periods=periods,
             site=self._settings.site,
+            boot=self._fleet.boot(event.at_s),
             halted=halted,
         )
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []

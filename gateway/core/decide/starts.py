@@ -110,11 +110,11 @@ class Starts:
             return [], obstacle
         if waiting.state is VmState.ABSENT:
             self._fleet.step(waiting, VmInput.HIGH, event, f"{asking[0].settings.name} asks")
-        ready = len(self._fleet.ready)
+        ready, boot_s = len(self._fleet.ready), self._fleet.boot(event.at_s).expected_s
         tolerated = [
             query
             for query in asking
-            if query.vm_is_due(event.at_s - self._demand.patience_s(query.settings.name, ready))
+            if query.vm_is_due(event.at_s - self._demand.patience_s(query.settings.name, ready, boot_s))
         ]
         return tolerated, f"{waiting.name} is launched if L stays there"
 

@@ -9,7 +9,7 @@ from gateway.core.decide.equations import BilledPeriod, equations
 from policies.advice import Advice, Site
 from policies.alternatives import Alternatives, Standing, alternatives
 from policies.demand import Demand
-from policies.signals import Decision
+from policies.signals import BootEstimate, Decision
 from policies.switching.query import SwitchedQuery
 from policies.vms.vm import READY_STATES, WANTED_STATES, VmState
 
@@ -25,6 +25,7 @@ def decisions(
     slow: tuple[str, ...],
     periods: tuple[BilledPeriod, ...],
     site: Site,
+    boot: BootEstimate,
     halted: str = "",
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
@@ -43,6 +44,7 @@ def decisions(
             slow=slow,
             periods=periods,
             site=site,
+            boot=boot,
             halted=halted,
         )
         for name, query in queries.items()
@@ -63,6 +65,7 @@ def _decision(
     slow: tuple[str, ...],
     periods: tuple[BilledPeriod, ...],
     site: Site,
+    boot: BootEstimate,
     halted: str,
 ) -> Decision:
     """Return the decision about a query, with its reason.
@@ -80,11 +83,12 @@ def _decision(
         slow: of VMs that take long to start.
         periods: the billing periods of the VMs that serve, before any was renewed.
         site: the settings that all queries share.
+        boot: how long a VM that is ordered now takes.
         halted: why no VM is launched or given back now, whatever is measured; empty if they may be.
     """
     latency_s, sent = query.slot.latency_s, len(query.route) > 1
     verdict = _verdict(query, asks=asks, refused=refused, vm_note=vm_note, vms=vms, halted=halted)
-    others = None if (advice.rules and advice.options) or query.why_home else _others(query, site, vms)
+    others = None if (advice.rules and advice.options) or query.why_home else _others(query, site, boot, vms)
     return Decision(
         query=query.settings.name,
         at_s=at_s,
@@ -99,6 +103,7 @@ def _decision(
         advice=advice,
         vm_note=vm_note,
         slow=slow,
+        boot=boot,
         equations=equations(query, at_s, vms=vms, periods=periods, vm_note=vm_note),
         rules=MappingProxyType(dict(advice.rules or (others.rules if others else {}))),
         options=advice.options or (others.options if others else ()),
@@ -135,9 +140,10 @@ def _verdict(
     return verdict
 
 
-def _others(query: SwitchedQuery, site: Site, vms: Mapping[str, VmState]) -> Alternatives | None:
+def _others(query: SwitchedQuery, site: Site, boot: BootEstimate, vms: Mapping[str, VmState]) -> Alternatives | None:
     """Return what else there was, where the policy does not say it."""
     ready = [name for name, state in vms.items() if state in READY_STATES]
     booting = sum(state is VmState.STARTING for state in vms.values())
     latency_s, sent_part = query.settings.latency_qos_s, query.sent_part
-    return alternatives(query.slot, site, Standing(ready, booting), latency_s=latency_s, sent_part=sent_part)
+    standing = Standing(ready, booting, boot.expected_s)
+    return alternatives(query.slot, site, standing, latency_s=latency_s, sent_part=sent_part)

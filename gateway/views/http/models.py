@@ -38,6 +38,9 @@ class StatusAnswer(AnswerModel):
     paused: bool = Field(description="Whether an operator paused all decisions.")
     paused_until: str | None = Field(description="When the pause ends by itself (UTC).")
     max_vms: int
+    boot_configured_s: float = Field(description="boot of the config: from the order of a VM to ready.")
+    boot_expected_s: float = Field(description="The same, as learned from the boots that were seen; decisions use it.")
+    boots_seen: int = Field(description="How many boots count; the latest 20, and those that take longer now.")
     config: str = Field(description="The config file.")
     config_refused: str = Field(description="Why the changed config file was not taken in; else empty.")
     queries: dict[str, str] = Field(description="The state of each query.")

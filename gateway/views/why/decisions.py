@@ -69,6 +69,7 @@ def record(
         "options": [{"vms": option.vms, "usd": option.usd} for option in decision.options],
         "vm_note": decision.vm_note,
         "setbacks": list(setbacks),
+        "boot": decision.boot._asdict(),
         "slow": list(decision.slow),
         "equations": list(decision.equations),
         "actions": [_action(command) for command in commands if _concerns(command, decision.query)],

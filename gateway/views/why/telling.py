@@ -23,6 +23,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
     if line["forecast"] is not None:
         said.append(f"  {_forecast(line['forecast'])}")
     said += [f"  {equation}." for equation in line.get("equations", ())]
+    said += [f"  {boot}." for boot in _boot(line)]
     said += [f"  Rule {name} would want {verdict}." for name, verdict in line["rules"].items()]
     said += [
         f"  {_counted(option['vms'])} would cost {option['usd']:.6f} USD{_chosen(option, line)}."
@@ -74,6 +75,7 @@ def explained(line: Mapping[str, Any]) -> Explained:
     if line["forecast"] is not None:
         why.append(_forecast(line["forecast"]))
     why += [f"{equation}." for equation in line.get("equations", ())]
+    why += [f"{boot}." for boot in _boot(line)]
     why += [f"{slow}." for slow in line.get("slow", ())]
     why += [f"Failed before this VM was ready: {failure}." for failure in line.get("setbacks", ())]
     why_not = [] if line["actions"] or not line["vm_note"] else [f"No VM is launched or terminated: {line['vm_note']}."]
@@ -105,6 +107,17 @@ def _seen(seen: Mapping[str, Any]) -> str:
 
 def _vms(vms: Mapping[str, str]) -> str:
     return ", ".join(f"{name} is {state}" for name, state in vms.items()) or "none"
+
+
+def _boot(line: Mapping[str, Any]) -> list[str]:
+    """Return how long a VM is expected to boot; nothing for a line of a gateway that did not learn it."""
+    boot = line.get("boot")
+    if boot is None:
+        return []
+    expected = f"A VM that is ordered now is expected to serve in {boot['expected_s']:.3g} s"
+    if not boot["boots"]:
+        return [f"{expected}, as boot says: no boot was seen yet"]
+    return [f"{expected}, by the last boots ({boot['boots']}); boot says {boot['configured_s']:g} s"]
 
 
 def _policy(line: Mapping[str, Any]) -> str:
