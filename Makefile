@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-esm setup java broker mosquitto browser prometheus wan demo test fuzz faults docs package check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-demo reproduce-esm setup java broker mosquitto browser prometheus wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -43,8 +43,8 @@ prometheus: ## check for the Prometheus of the tests, or unpack it
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
-demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, WAN=70ms,50mbit emulates a WAN
-	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick)
+demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, COLD=1 starts Spark on each VM, RUNS=5 repeats it, WAN=70ms,50mbit emulates a WAN
+	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick) $(if $(COLD),--cold) $(if $(RUNS),--runs $(RUNS))
 
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
@@ -81,6 +81,9 @@ reproduce-state: setup java ## divide keys among lanes, run real queries with st
 
 docker: ## build the container image, with Docker or Podman
 	@docker/build
+
+reproduce-demo: setup java ## play the demo five times with warm VMs and five times with cold ones, for the table of README.md
+	$(BIN)/python bench/readme_demo.py
 
 reproduce-esm: setup java wan ## repeat ESM's experiments over a WAN of 70 ms (as root) for the tables of docs/results/esm.md
 	rm -rf build/esm

@@ -136,17 +136,26 @@ def demo(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short spike, to see that everything works.")] = False,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="VMs start their Spark once they are ordered. Default: warm, with a boot of 5 s."),
+    ] = False,
+    runs: Annotated[
+        int, typer.Option(metavar="N", min=1, max=20, help="How often, in varied orders; shows median and range.")
+    ] = 1,
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
         fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
+    if quick and (cold or wan is not None):
+        other = "--cold" if cold else "--wan"
+        fail(f"--quick and {other} exclude each other: leave out one of them", BAD_INPUT)
+    pace = "quick" if quick else "cold" if cold else "full"
     if wan is None:
-        from gateway.demo.load import FULL, QUICK
+        from gateway.demo.load import PACES
         from gateway.demo.run import main as play
 
-        raise typer.Exit(play(mail, out, pace=QUICK if quick else FULL))
-    if quick:
-        fail("--quick and --wan exclude each other: leave out one of them", BAD_INPUT)
+        raise typer.Exit(play(mail, out, pace=PACES[pace], runs=runs))
     from gateway.demo import across
     from gateway.demo.behind import WanTextError, parse_wan
     from gateway.demo.stage import MAX_VMS
@@ -155,7 +164,7 @@ def demo(
         parse_wan(wan)
     except WanTextError as error:
         fail(str(error), BAD_INPUT)
-    raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
+    raise typer.Exit(across.play(mail, out, wan, MAX_VMS, pace, runs))
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")

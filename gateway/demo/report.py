@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         link_delay_ms: one way, each way.
         link_mbit_per_s: rate of each cloud lane's link.
         wan: the emulated WAN, in words; None if links were shaped in user space.
+        order: in which order the modes were played.
     """
 
     mail: str
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     link_delay_ms: float
     link_mbit_per_s: float
     wan: str | None = None
+    order: tuple[Mode, ...] = tuple(TITLES)
 
 
 class Improvement(msgspec.Struct, frozen=True, kw_only=True):

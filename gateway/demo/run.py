@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -16,10 +18,12 @@ from engines.email.mailbox import Mail, read_mail
 from gateway.demo.behind import Behind
 from gateway.demo.load import FULL, DemoPace, RateSegment, distinct_mails, event_count, loops_needed, spikes
 from gateway.demo.page import write_page
+from gateway.demo.repeated import order, repeated_table, write_reports
 from gateway.demo.report import (
     TITLES,
     Mode,
     ModeRun,
+    Report,
     RunsByMode,
     Settings,
     make_report,
@@ -29,6 +33,8 @@ from gateway.demo.report import (
 )
 from gateway.demo.stage import (
     BILLING_PERIOD_S,
+    BOOT_S,
+    COLD_BOOT_S,
     LINK_DELAY_MS,
     LINK_MBIT_PER_S,
     MAX_VMS,
@@ -112,17 +118,19 @@ class Stages:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL) -> int:
+def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL, runs: int = 1) -> int:
     """Run the demo.
 
     Args:
         mail: an mbox file or a maildir; None plays generated mail.
-        out: folder for ``report.html`` and ``report.json``; files of an earlier demo in it are removed.
+        out: folder for ``report.html`` and ``report.json``, and with several runs for ``runs.json`` and the folders
+            ``run-N`` with the reports of each; files of an earlier demo in it are removed.
         behind: the WAN in front of the VMs; None shapes their links in user space.
         pace: how much is played.
+        runs: how often; the order of modes differs from run to run.
 
     Returns:
-        0 if every answer arrived once, in order, and every VM was terminated; otherwise 1.
+        0 if every answer arrived once, in order, and every VM was terminated, in all runs; otherwise 1.
     """
     console = Console()
     base = distinct_mails(generate_mail(_GENERATED, _SEED) if mail is None else read_mail(mail))
@@ -133,43 +141,118 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoP
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
         with Stages(console) as stages:
-            _play_all_out(stage, "warm-up", _WARM_UP, pace.warm_up_events, len(base), stages)
-            record = _play_all_out(stage, "the rate that home sustains", _OFF, pace.capacity_events, len(base), stages)
-            capacity = _sustained(record)
+            player = _Player(stage, base, stages, pace.cold)
+            # A VM that starts later cannot be warmed up before.
+            player.play_all_out("warm-up", _OFF if pace.cold else _WARM_UP, pace.warm_up_events)
+            capacity = _sustained(player.play_all_out("the rate that home sustains", _OFF, pace.capacity_events))
             profile = spikes(capacity, pace)
-            runs = _play_all(stage, base, profile, stages)
+            played = [player.play_modes(profile, run, runs) for run in range(runs)]
     except StageError as error:
         console.print(str(error), style="red")
         return 1
     finally:
         stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
-    return _tell(console, runs, _settings(said, len(base), profile, behind), capacity, out)
+    settings = _settings(said, len(base), profile, behind)
+    reports = [_report(by_mode, settings, capacity, run) for run, by_mode in enumerate(played)]
+    folders = [out] if runs == 1 else [out / f"run-{run + 1}" for run in range(runs)]
+    wrong = [_tell(console, *each) for each in zip(reports, played, folders, strict=True)]
+    if runs > 1:
+        write_reports(reports, out / "runs.json")
+        console.print(repeated_table(reports))
+        console.print(f"Figures of all runs: {out / 'runs.json'}")
+    return 1 if any(wrong) else 0
 
 
 def _clear(out: Path) -> None:
     """Remove the files of an earlier demo; other files in the folder stay."""
-    shutil.rmtree(out / "stage", ignore_errors=True)
-    for name in ("report.html", "report.json"):
+    for folder in (out / "stage", *out.glob("run-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in ("report.html", "report.json", "runs.json"):
         (out / name).unlink(missing_ok=True)
 
 
-def _play_all_out(
-    stage: Stage, title: str, query: Mapping[str, Any], events: int, base: int, stages: Stages
-) -> GatewayRecord:
-    """Play ``events`` mails as fast as the engines process them."""
-    bar = stages.begin(title, events)
-    name = title.replace(" ", "-")
+@dataclass(frozen=True, slots=True)
+class _Player:
+    """Plays mail on a stage.
 
-    def show(_: float, status: Mapping[str, Any]) -> None:
-        said = status["queries"].get(name)
-        if said:
-            stages.show(bar, said["events"], f"{said['events']} mails")
+    Attributes:
+        stage: where.
+        base: the distinct mails.
+        stages: told how far it is.
+        cold: whether VMs start their Spark only once they are ordered.
+    """
 
-    replay = {"loops": loops_needed(events, base), "id": "message_id"}
-    record = stage.play(name, replay, query, show, boot_s=0, keep_hosts=True, deadline_s=_DEADLINE_S)
-    stages.end(bar, events, f"{record.totals.events} mails")
-    return record
+    stage: Stage
+    base: Sequence[Mail]
+    stages: Stages
+    cold: bool
+
+    def play_all_out(self, title: str, query: Mapping[str, Any], events: int) -> GatewayRecord:
+        """Play ``events`` mails as fast as the engines process them."""
+        bar = self.stages.begin(title, events)
+        name = title.replace(" ", "-")
+
+        def show(_: float, status: Mapping[str, Any]) -> None:
+            said = status["queries"].get(name)
+            if said:
+                self.stages.show(bar, said["events"], f"{said['events']} mails")
+
+        replay = {"loops": loops_needed(events, len(self.base)), "id": "message_id"}
+        record = self.stage.play(
+            name, replay, query, show, boot_s=0, cold=self.cold, keep_hosts=True, deadline_s=_DEADLINE_S
+        )
+        self.stages.end(bar, events, f"{record.totals.events} mails")
+        return record
+
+    def play_modes(self, profile: Sequence[RateSegment], run: int, runs: int) -> RunsByMode:
+        """Play the profile in each mode, in the order of a run; results stay on disk if there is one run."""
+        expected = ExpectedResults(self.base)
+        loops = loops_needed(event_count(profile), len(self.base))
+        played: RunsByMode = {}
+        modes = order(run)
+        for mode in modes:
+            name, title = (mode, TITLES[mode]) if runs == 1 else (f"{mode}-{run + 1}", f"run {run + 1}, {TITLES[mode]}")
+            last = run == runs - 1 and mode == modes[-1]
+            record = self._play(name, title, _QUERIES[mode], profile, loops, keep_hosts=not last)
+            verdict = verify(self.stage.sink(name), expected, loops * len(self.base))
+            played[mode] = ModeRun(record=record, verdict=verdict)
+            if runs > 1:
+                self.stage.forget(name)
+        return {mode: played[mode] for mode in TITLES}
+
+    def _play(
+        self,
+        name: str,
+        title: str,
+        query: Mapping[str, Any],
+        profile: Sequence[RateSegment],
+        loops: int,
+        *,
+        keep_hosts: bool,
+    ) -> GatewayRecord:
+        planned_s = sum(step.duration_s for step in profile)
+        bar = self.stages.begin(title, planned_s)
+
+        def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
+            self.stages.show(bar, min(elapsed_s, planned_s), _said(name, status))
+
+        record = self.stage.play(
+            name,
+            {
+                "profile": [{"for": f"{step.duration_s:g}s", "rate": f"{step.events_per_s:.3f}/s"} for step in profile],
+                "loops": loops,
+                "id": "message_id",
+            },
+            query,
+            show,
+            boot_s=COLD_BOOT_S if self.cold else BOOT_S,
+            cold=self.cold,
+            keep_hosts=keep_hosts,
+            deadline_s=_DEADLINE_S + planned_s,
+        )
+        self.stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
+        return record
 
 
 def _sustained(record: GatewayRecord) -> float:
@@ -186,37 +269,8 @@ def _sustained(record: GatewayRecord) -> float:
     return statistics.fmean(rates)
 
 
-def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[RateSegment], stages: Stages) -> RunsByMode:
-    expected = ExpectedResults(base)
-    loops = loops_needed(event_count(profile), len(base))
-    replay = {
-        "profile": [{"for": f"{step.duration_s:g}s", "rate": f"{step.events_per_s:.3f}/s"} for step in profile],
-        "loops": loops,
-        "id": "message_id",
-    }
-    runs: RunsByMode = {}
-    for mode, query in _QUERIES.items():
-        record = _play(stage, mode, replay, query, sum(step.duration_s for step in profile), stages)
-        runs[mode] = ModeRun(record=record, verdict=verify(stage.sink(mode), expected, loops * len(base)))
-    return runs
-
-
-def _play(
-    stage: Stage, mode: Mode, replay: Mapping[str, Any], query: Mapping[str, Any], planned_s: float, stages: Stages
-) -> GatewayRecord:
-    bar = stages.begin(TITLES[mode], planned_s)
-
-    def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
-        stages.show(bar, min(elapsed_s, planned_s), _said(mode, status))
-
-    last = mode == list(_QUERIES)[-1]
-    record = stage.play(mode, replay, query, show, keep_hosts=not last, deadline_s=_DEADLINE_S)
-    stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
-    return record
-
-
-def _said(mode: Mode, status: Mapping[str, Any]) -> str:
-    query = status["queries"].get(mode)
+def _said(name: str, status: Mapping[str, Any]) -> str:
+    query = status["queries"].get(name)
     if not query:
         return str(status["phase"])
     vms = ", ".join(f"{name} {state}" for name, state in status["vms"].items()) or "no VM"
@@ -225,18 +279,23 @@ def _said(mode: Mode, status: Mapping[str, Any]) -> str:
     )
 
 
-def _tell(console: Console, runs: RunsByMode, settings: Settings, capacity: float, out: Path) -> int:
-    report = make_report(runs, settings, capacity)
-    write_report(report, out / "report.json")
-    write_page(report, runs, out / "report.html")
+def _report(runs: RunsByMode, settings: Settings, capacity: float, run: int) -> Report:
+    return make_report(runs, msgspec.structs.replace(settings, order=order(run)), capacity)
+
+
+def _tell(console: Console, report: Report, runs: RunsByMode, folder: Path) -> bool:
+    """Write and show a run; return whether something was wrong."""
+    folder.mkdir(exist_ok=True)
+    write_report(report, folder / "report.json")
+    write_page(report, runs, folder / "report.html")
     console.print(summary_table(report))
-    if settings.wan is not None:
-        console.print(f"Across {settings.wan}")
-    console.print(f"Report with plots: {out / 'report.html'}; figures: {out / 'report.json'}")
+    if report.config.wan is not None:
+        console.print(f"Across {report.config.wan}")
+    console.print(f"Report with plots: {folder / 'report.html'}; figures: {folder / 'report.json'}")
     problems = shortfalls(report)
     for problem in problems:
         console.print(problem, style="red")
-    return 1 if problems else 0
+    return bool(problems)
 
 
 def _settings(mail: str, base_mails: int, profile: Sequence[RateSegment], behind: Behind | None) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ MAX_VMS: Final = 1
 LINK_DELAY_MS: Final = 35
 LINK_MBIT_PER_S: Final = 40
 BOOT_S: Final = 5
+COLD_BOOT_S: Final = 25
 _POLL_S: Final = 0.25
 _STATUS_WITHIN_S: Final = 1.0
 _DRAIN_S: Final = 30.0
@@ -68,7 +70,8 @@ class Stage:
         query: Mapping[str, Any],
         on_status: Callable[[float, Mapping[str, Any]], None],
         *,
-        boot_s: float = BOOT_S,
+        boot_s: float,
+        cold: bool,
         keep_hosts: bool,
         deadline_s: float,
     ) -> GatewayRecord:
@@ -79,7 +82,8 @@ class Stage:
             replay: the source's ``replay``.
             query: the rest of the query's config.
             on_status: called a few times a second with (seconds since the start, the gateway's status).
-            boot_s: emulated boot time of a VM.
+            boot_s: emulated boot time of a VM; with ``cold`` what the gateway expects at first.
+            cold: whether a VM starts its Spark only once it is ordered; otherwise it is a host that is warm.
             keep_hosts: leave the engine hosts running for the next run.
             deadline_s: the gateway is ended after this time.
 
@@ -91,7 +95,7 @@ class Stage:
         port = _free_port()
         config, report, trace = folder / "config.yaml", folder / "record.json", folder / "trace.csv"
         with config.open("w") as file:
-            YAML(typ="safe").dump(self.document(name, replay, query, boot_s, port), file)
+            YAML(typ="safe").dump(self.document(name, replay, query, boot_s, port, cold=cold), file)
         # The runs share engine hosts by their state_dir, which belongs to one config at a time.
         (self._folder / "state" / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained"]
@@ -110,6 +114,10 @@ class Stage:
             raise StageError(f"the gateway of run {name} failed; its log {log} ends:\n{log.read_text()[-2000:]}")
         return read_record(report)
 
+    def forget(self, name: str) -> None:
+        """Remove the results of a run."""
+        shutil.rmtree(self.sink(name))
+
     def clear(self) -> None:
         """End every engine host that is left."""
         asyncio.run(self._end_hosts())
@@ -127,7 +135,7 @@ class Stage:
         return {"emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"}}
 
     def document(
-        self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int
+        self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int, *, cold: bool
     ) -> dict[str, Any]:
         """Return the config of a run; see ``play``."""
         cpus = available_cpus()
@@ -139,7 +147,7 @@ class Stage:
                 "provider": "process",
                 "max_vms": MAX_VMS,
                 "boot": f"{boot_s:g}s",
-                "warm": True,
+                "warm": not cold,
                 "billing": {
                     "period": f"{BILLING_PERIOD_S}s",
                     "minimum": f"{BILLING_PERIOD_S}s",

@@ -221,6 +221,8 @@ def test_a_file_without_mail_is_a_failure_with_its_reason(tmp_path: Path) -> Non
         (["mail", "x.jsonl", "--from", "/nowhere.mbox"], "does not exist"),
         (["demo", "--mail", "/nowhere.mbox"], "does not exist"),
         (["demo", "--quick", "--wan", "70ms,50mbit"], "exclude each other"),
+        (["demo", "--quick", "--cold"], "--quick and --cold exclude each other"),
+        (["demo", "--runs", "0"], "runs"),
         (["run"], "Missing argument"),
         (["fly"], "No such command"),
     ],

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from engines.email.generator import generate_mail
 from gateway.demo.load import (
+    COLD,
     FULL,
     QUICK,
+    DemoPace,
     RateSegment,
     distinct_mails,
     due_times_s,
@@ -17,6 +19,7 @@ from gateway.demo.load import (
     loops_needed,
     spikes,
 )
+from gateway.demo.stage import COLD_BOOT_S
 from gateway.sources.schedule import Schedule
 
 profiles = st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.5, 100)), min_size=1, max_size=5).map(
@@ -41,8 +44,16 @@ def test_the_quick_demo_is_short_and_its_spike_lasts_until_a_vm_is_launched() ->
     assert calm.events_per_s < 1000
 
 
-def test_between_the_spikes_one_engine_can_catch_up() -> None:
-    _, spike, calm, *_ = spikes(1000)
+def test_the_spikes_of_a_cold_demo_last_longer_than_spark_takes_to_start() -> None:
+    assert COLD.cold
+    long = [segment.duration_s for segment in spikes(1000, COLD) if segment.events_per_s > 1000]
+    assert len(long) == 2
+    assert min(long) >= 60 > 2 * COLD_BOOT_S
+
+
+@pytest.mark.parametrize("pace", [FULL, COLD])
+def test_between_the_spikes_one_engine_can_catch_up(pace: DemoPace) -> None:
+    _, spike, calm, *_ = spikes(1000, pace)
     assert (spike.events_per_s - 1000) * spike.duration_s < (1000 - calm.events_per_s) * calm.duration_s
 
 
