@@ -18,6 +18,7 @@ from policies.slot import QuerySlot
 if TYPE_CHECKING:
     from policies.announcement import Announcement
     from policies.gaussian.forecaster import Trained, TrainingSet
+    from policies.queueing.loadtable import LoadTable, QueueShape
 
 ENGINES_HOME = 1
 """The private cluster counts as one engine, so one engine means that no VM is wanted."""
@@ -159,9 +160,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class FitOrder:
-    """Models to be trained elsewhere: one for each training set, in this order."""
+    """What is to be computed elsewhere, in this order: a model for each training set, a table for each queue."""
 
-    training: tuple[TrainingSet, ...]
+    training: tuple[TrainingSet | QueueShape, ...]
 
 
 class VmPolicy(ABC):
@@ -188,7 +189,7 @@ class VmPolicy(ABC):
         """Return what should be trained now, if anything; not called again before ``fitted``."""
         return None
 
-    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+    def fitted(self, models: tuple[Trained | LoadTable, ...], trouble: str) -> None:
         """Take the result of the order: its models, or the reason why there are none."""
         raise ValueError(f"{self.name} never asked for {len(models)} models ({trouble})")
 
@@ -210,9 +211,9 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The result of a ``FitOrder``: a model for each training set, or the reason why there is none."""
+    """The result of a ``FitOrder``: a model or a table for each part of it, or the reason why there is none."""
 
-    models: tuple[Trained, ...]
+    models: tuple[Trained | LoadTable, ...]
     trouble: str = ""
 
 

@@ -18,6 +18,7 @@ from policies.slot import QuerySlot as QuerySlot
 
 if TYPE_CHECKING:
     from policies.gaussian.forecaster import Trained, TrainingSet
+    from policies.queueing.loadtable import LoadTable, QueueShape
 
 # -------------------------------------------------------------------------------------------------------------- events
 
@@ -60,10 +61,10 @@ class SlotAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Event):
-    """The answer to ``Fit``: a model for each training set, or the reason why there is none."""
+    """The answer to ``Fit``: a model or a table for each part of it, or the reason why there is none."""
 
     query: str
-    models: tuple[Trained, ...] = field(repr=False)
+    models: tuple[Trained | LoadTable, ...] = field(repr=False)
     trouble: str = ""
 
 
@@ -245,10 +246,10 @@ class SetRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Train a model on each training set, where it delays nothing; answered by ``Fitted``."""
+    """Train a model on each training set, and simulate each queue, where it delays nothing; answered by ``Fitted``."""
 
     query: str
-    training: tuple[TrainingSet, ...] = field(repr=False)
+    training: tuple[TrainingSet | QueueShape, ...] = field(repr=False)
     cause: Cause
 
 

@@ -8,6 +8,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+from policies.queueing.sketch import TimesSeen
+
 HOME = "home"
 """Name of the private lane; every other lane has the name of its VM."""
 
@@ -45,6 +47,9 @@ class QuerySlot:
             move and copy suggest; 0 if it is away or has no state.
         heaviest_part: the part of a keyed query with the most events has so much of them, in [0, 1]; 0 if the query is
             not divided.
+        gaps: the times between the slot's events, in seconds; None if they are not known.
+        batch_times: for each micro-batch that a lane completed in the slot, its time per event over the mean of that
+            lane; None without one, or if micro-batches are not measured one by one.
     """
 
     query: str
@@ -71,6 +76,8 @@ class QuerySlot:
     pause_s: float = 0.0
     heaviest_part: float = 0.0
     dispatched_runs: int = 0
+    gaps: TimesSeen | None = None
+    batch_times: TimesSeen | None = None
 
 
 _NAMES = tuple(each.name for each in fields(QuerySlot))

@@ -70,8 +70,12 @@ class Replayed:
 
     def events(self, from_s: float, to_s: float) -> float:
         """See ``Generator``."""
+        return float(len(self.arrivals_s(from_s, to_s)))
+
+    def arrivals_s(self, from_s: float, to_s: float) -> Array:
+        """See ``Stamped``."""
         first, end = np.searchsorted(self.times_s, [from_s, to_s])
-        return float(end - first)
+        return self.times_s[first:end]
 
     def rows(self) -> Callable[[int, float], pa.RecordBatch]:
         """Return what gives the next rows."""

@@ -19,7 +19,7 @@ from planning.document import table
 from planning.traces import PERIODS_S, TRAINING_POINTS, Trace
 from policies.advice import Advice, Seen, Site, StandingVm
 from policies.arrays import Array
-from policies.gaussian.forecaster import train
+from policies.gaussian.forecaster import TrainingSet, train
 from policies.money.billing import BillingTerms
 from policies.planning.clairvoyant import Blocks, clairvoyant
 from policies.planning.cooldown import CoolDown
@@ -177,7 +177,7 @@ class Planned(Policy):
         order = self._planner.fit_order()
         if order is None:
             return False
-        self._planner.fitted(tuple(train(each) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
         return True
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from planning.document import table
 from planning.timing import HISTORY, STATES, WINDOW_S
 from policies.advice import Advice, Seen, Site, StandingVm
 from policies.gaussian.features import DAY_S
-from policies.gaussian.forecaster import train
+from policies.gaussian.forecaster import TrainingSet, train
 from policies.money.billing import BillingTerms
 from policies.planning.planner import Planner, PlannerOptions
 from policies.planning.windows import Window
@@ -48,7 +48,7 @@ class Asked:
         order = self._planner.fit_order()
         if order is None:
             raise ValueError("the planner does not want to be trained after so long a history")
-        self._planner.fitted(tuple(train(each) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
         for _ in range(JUDGED):
             advice = self.answer()
         if "a new plan" not in advice.why:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from policies.advice import PolicyAnswer
     from policies.choose import Policies
     from policies.gaussian.forecaster import Trained
+    from policies.queueing.loadtable import LoadTable
 
 _LOG = logging.getLogger(__name__)
 _WITHIN_S = 300.0
@@ -76,7 +77,7 @@ class Fitter:
         self._planning.shutdown(wait=False)
 
     async def _fit(self, command: Fit) -> None:
-        models: tuple[Trained, ...] = ()
+        models: tuple[Trained | LoadTable, ...] = ()
         trouble = ""
         try:
             async with self._turn:
@@ -91,7 +92,7 @@ class Fitter:
         )
 
 
-async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...]:
+async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained | LoadTable, ...]:
     """Return the models of an order, trained in another process.
 
     Raises:
@@ -124,17 +125,18 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
     if process.returncode != 0:
         raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_TAIL_CHARS:]}")
     try:
-        models: tuple[Trained, ...] = await asyncio.to_thread(pickle.loads, answer)
+        models: tuple[Trained | LoadTable, ...] = await asyncio.to_thread(pickle.loads, answer)
     except (pickle.UnpicklingError, EOFError) as error:
         raise FittingError(f"its answer is not a model ({error})") from error
     return models
 
 
-def fit(command: Fit) -> tuple[Trained, ...]:
-    """Return the models of an order, trained in this process."""
+def fit(command: Fit) -> tuple[Trained | LoadTable, ...]:
+    """Return the models and tables of an order, computed in this process."""
     from policies.gaussian.forecaster import train
+    from policies.queueing.loadtable import QueueShape, load_table
 
-    return tuple(train(training) for training in command.training)
+    return tuple(load_table(each) if isinstance(each, QueueShape) else train(each) for each in command.training)
 
 
 def main() -> None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from gateway.connectors.position import Position
 from gateway.journal.frames import SEGMENT_HEAD_BYTES
 from gateway.journal.segments import PlacedFrame, Segment, SegmentReader
 from infra.statefiles import StateError
+from policies.arrays import Array
 
 _MARKS_MAX: Final = 4096
 _NO_END: Final = 1 << 62
@@ -27,7 +30,7 @@ class Records:
         records: their bytes, as appended.
         topics: of each record; an empty text if it has none.
         offsets: in its segment, of the frame that holds the record.
-        wall_s: mean time of receipt, seconds since 1970.
+        walls_s: when each was received, seconds since 1970; shape (n,).
     """
 
     start: Position
@@ -35,7 +38,7 @@ class Records:
     records: list[bytes]
     topics: list[str]
     offsets: list[int]
-    wall_s: float
+    walls_s: Array
 
 
 class PositionReader:
@@ -63,20 +66,21 @@ class PositionReader:
         records: list[bytes] = []
         topics: list[str] = []
         offsets: list[int] = []
-        total_bytes, wall_s, end = 0, 0.0, position
+        walls_s: list[float] = []
+        total_bytes, end = 0, position
         while len(records) < max_records and total_bytes < max_bytes and end.record < end_record:
             frame, part = self._frame_at(segments, end)
             for number in range(end.record - frame.head.first_record, frame.head.count):
                 records.append(frame.body.records[number])
                 topics.append(frame.body.topic(number))
                 offsets.append(frame.offset)
-                wall_s += frame.head.wall_s
+                walls_s.append(frame.head.wall_s)
                 total_bytes += len(records[-1])
                 if len(records) >= max_records or total_bytes >= max_bytes:
                     break
             record = position.record + len(records)
             end = Position(record, part, frame.end_offset if record == frame.head.end_record else frame.offset)
-        return Records(position, end, records, topics, offsets, wall_s / len(records))
+        return Records(position, end, records, topics, offsets, np.array(walls_s))
 
     def _frame_at(self, segments: Sequence[Segment], position: Position) -> tuple[PlacedFrame, int]:
         """Return the frame with a record, and its segment's first record; the last frame read is cached."""

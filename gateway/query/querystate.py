@@ -119,7 +119,8 @@ class QueryState:
     def end_slot(self) -> None:
         """Report to the profiler, before a slot ends, what waits."""
         if self._started:
-            self.pipeline.end_slot(self.ingress.oldest_unread_s(), self.ingress.due_unread_count())
+            ingress = self.ingress
+            self.pipeline.end_slot(ingress.oldest_unread_s(), ingress.due_unread_count(), ingress.gaps.take())
 
     @property
     def drained(self) -> bool:

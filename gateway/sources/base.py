@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from gateway.connectors.position import Position
+from policies.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Chunk:
         start: position of the first record.
         end: position after the last record.
         dead: the records that could not be decoded.
-        arrival_wall_s: mean time at which the source got the events (s since 1970), if it knows.
+        arrivals_wall_s: times at which the source got the records (s since 1970), if it knows; shape (n,). A record
+            without a time is left out.
         more: False if the source has nothing more at the moment, so that it is useful to wait for more.
     """
 
@@ -46,8 +48,13 @@ class Chunk:
     start: Position
     end: Position
     dead: tuple[DeadRecord, ...] = ()
-    arrival_wall_s: float | None = None
+    arrivals_wall_s: Array | None = field(default=None, compare=False)
     more: bool = True
+
+    @property
+    def arrival_wall_s(self) -> float | None:
+        """Return the mean of these times."""
+        return None if self.arrivals_wall_s is None else float(self.arrivals_wall_s.mean())
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class JournaledSource:
             records.start,
             records.end,
             tuple(_dead_record(records, i, reason) for i, reason in dead),
-            arrival_wall_s=records.wall_s,
+            arrivals_wall_s=records.walls_s,
             more=records.end.record < self.journal.next_record,
         )
 

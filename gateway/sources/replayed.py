@@ -269,7 +269,7 @@ def _plain(position: Position) -> Position:
 def _replayed(chunk: Chunk, replayed: int) -> Chunk:
     start = msgspec.structs.replace(chunk.start, replayed=replayed)
     end = msgspec.structs.replace(chunk.end, replayed=replayed)
-    return Chunk(chunk.batch, start, end, chunk.dead, chunk.arrival_wall_s, chunk.more)
+    return Chunk(chunk.batch, start, end, chunk.dead, chunk.arrivals_wall_s, chunk.more)
 
 
 def _place(letter: DeadLetter) -> str:

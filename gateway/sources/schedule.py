@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from policies.arrays import Array
+
 
 class DueTimes(Protocol):
     """When the records of a source are due, in seconds since its start."""
@@ -27,6 +29,10 @@ class DueTimes(Protocol):
 
     def mean_due_s(self, first: int, last: int) -> float:
         """Return the mean of ``due_s`` over the records ``first`` to ``last``."""
+        ...
+
+    def due_times_s(self, first: int, last: int) -> Array:
+        """Return ``due_s`` of each of the records ``first`` to ``last``."""
         ...
 
 
@@ -63,6 +69,13 @@ class Schedule:
     def mean_due_s(self, first: int, last: int) -> float:
         """Return the mean of ``due_s`` over the records ``first`` to ``last``, exact where the rate is constant."""
         return (self.due_s(first) + self.due_s(last)) / 2
+
+    def due_times_s(self, first: int, last: int) -> Array:
+        """See ``DueTimes.due_times_s``."""
+        records = np.arange(first, last + 1)
+        steps = np.searchsorted(self._starts, records, side="right") - 1
+        starts_s, starts, rates = (np.array(each)[steps] for each in (self._starts_s, self._starts, self._rates))
+        return np.asarray(starts_s + (records - starts) / rates)
 
 
 class RecordedSchedule:
@@ -121,9 +134,13 @@ class RecordedSchedule:
 
     def mean_due_s(self, first: int, last: int) -> float:
         """See ``DueTimes.mean_due_s``."""
+        return float(np.mean(self.due_times_s(first, last)))
+
+    def due_times_s(self, first: int, last: int) -> Array:
+        """See ``DueTimes.due_times_s``."""
         if not self._count:
-            return 0.0
+            return np.zeros(last - first + 1)
         records = np.minimum(np.arange(first, last + 1), self._count * self._loops - 1)
         loops, indices = np.divmod(records, self._count)
         since_us = self._times_us[indices] - self._times_us[0]
-        return float(np.mean(loops * self._pass_s + since_us / self._us_per_s))
+        return np.asarray(loops * self._pass_s + since_us / self._us_per_s)

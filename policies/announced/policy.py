@@ -11,6 +11,7 @@ from policies.announced.load import AnnouncedLoad, Needed
 from policies.announcement import Announcement
 from policies.gaussian.forecaster import Trained
 from policies.planning.enginetimes import EngineTimes
+from policies.queueing.loadtable import LoadTable
 
 _MEMORY = 0.9995
 """The weight of a slot one slot later: between two occurrences the load may be low for long."""
@@ -68,7 +69,7 @@ class AnnouncedPolicy(VmPolicy):
         """See ``VmPolicy.fit_order``."""
         return self._inner.fit_order()
 
-    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+    def fitted(self, models: tuple[Trained | LoadTable, ...], trouble: str) -> None:
         """See ``VmPolicy.fitted``."""
         self._inner.fitted(models, trouble)
 

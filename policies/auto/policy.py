@@ -21,6 +21,7 @@ from policies.planning.enginetimes import EngineTimes
 from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
 from policies.planning.planner import Planner, PlannerOptions
 from policies.planning.queueing import QueueingOptions, QueueingPolicy
+from policies.queueing.loadtable import LoadTable
 from policies.switching.switching import SwitchingSettings
 
 FIRST = "lookahead"
@@ -75,6 +76,7 @@ class AutoPolicy(VmPolicy):
         self._choosing = Choosing(prior, switch_usd, np.random.default_rng(options.seed))
         self._names = tuple(self._live)
         self._times = EngineTimes(latency_s, _MEMORY)
+        self._ordered: tuple[str, ...] = ()
         self._told = self._of = Advice()
         self._told_followed, self._told_slots = "", 0
 
@@ -98,12 +100,20 @@ class AutoPolicy(VmPolicy):
 
     def fit_order(self) -> FitOrder | None:
         """See ``VmPolicy.fit_order``."""
-        return self._live[Planner.name].fit_order()
+        if self._ordered:
+            return None
+        orders = {name: self._live[name].fit_order() for name in (Planner.name, QueueingPolicy.name)}
+        known = {name: order.training for name, order in orders.items() if order is not None}
+        self._ordered = tuple(known)
+        return FitOrder(sum(known.values(), ())) if known else None
 
-    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+    def fitted(self, models: tuple[Trained | LoadTable, ...], trouble: str) -> None:
         """See ``VmPolicy.fitted``."""
-        self._live[Planner.name].fitted(models, trouble)
-        self.shadows[Planner.name].policy.fitted(models, trouble)
+        for name in self._ordered:
+            # Each takes what is its own: models of the input, or tables of loads.
+            self._live[name].fitted(models, trouble)
+            self.shadows[name].policy.fitted(models, trouble)
+        self._ordered = ()
 
     def _settle(self, seen: Seen) -> None:
         """Let a slot pass in all shadows, and choose by what it cost there."""

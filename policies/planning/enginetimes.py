@@ -61,16 +61,26 @@ class BatchCosts:
         """
         if self.events <= 0 or self.busy_s <= 0:
             return None
+        batch_s, slope_s = self._line()
+        return min(self.busy_s / self.events, slope_s / max(1.0 - 2.0 * batch_s / latency_s, _LEAST_PART))
+
+    def event_s_in(self, events: float) -> float | None:
+        """Return the time per event in a micro-batch of so many events; None if nothing was measured."""
+        if self.events <= 0 or self.busy_s <= 0:
+            return None
+        batch_s, slope_s = self._line()
+        return batch_s / events + slope_s
+
+    def _line(self) -> tuple[float, float]:
+        """Return a and b; 0 and the mean time per event if the two cannot be told apart."""
         mean_s = self.busy_s / self.events
         mean_events = self.events / self.batches
         variance = self.events_squared / self.batches - mean_events**2
         if variance <= (_LEAST_SPREAD * mean_events) ** 2:
-            return mean_s
+            return 0.0, mean_s
         slope_s = (self.events_busy_s / self.batches - mean_events * self.busy_s / self.batches) / variance
         batch_s = self.busy_s / self.batches - slope_s * mean_events
-        if slope_s <= 0 or batch_s < 0:
-            return mean_s
-        return min(mean_s, slope_s / max(1.0 - 2.0 * batch_s / latency_s, _LEAST_PART))
+        return (0.0, mean_s) if slope_s <= 0 or batch_s < 0 else (batch_s, slope_s)
 
 
 class EngineTimes:
@@ -101,6 +111,17 @@ class EngineTimes:
         """Return how long a VM is busy with an event; the time of home until a VM was measured; None before that."""
         cloud_s = self._cloud.event_s(self._latency_s)
         return self._home.event_s(self._latency_s) if cloud_s is None else cloud_s
+
+    def event_s_in(self, events: float) -> tuple[float, float] | None:
+        """Return the time per event on a VM and at home, in micro-batches of so many events.
+
+        What was not measured yet counts as equally fast. None if nothing was.
+        """
+        home_s, cloud_s = self._home.event_s_in(events), self._cloud.event_s_in(events)
+        known_s = cloud_s if home_s is None else home_s
+        if known_s is None:
+            return None
+        return known_s if cloud_s is None else cloud_s, known_s if home_s is None else home_s
 
     @property
     def home_engines(self) -> float:

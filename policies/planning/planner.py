@@ -20,6 +20,7 @@ from policies.planning.elasticity import PathWalker, RejectionSettings
 from policies.planning.learned import Learned, LearningOptions
 from policies.planning.stategraph import CostSettings, Horizon, Path, RentedVm, costs, shortest_path
 from policies.planning.windows import Window, WindowedPolicy
+from policies.queueing.loadtable import LoadTable
 
 _STATES_MOST = 64
 """The planner considers at most this many VMs more than there are: its cost grows with their number squared."""
@@ -105,9 +106,9 @@ class Planner(WindowedPolicy):
         """See ``VmPolicy.fit_order``."""
         return self._learned.fit_order(quiet=self._quiet)
 
-    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+    def fitted(self, models: tuple[Trained | LoadTable, ...], trouble: str) -> None:
         """See ``VmPolicy.fitted``."""
-        self._learned.fitted(models, trouble)
+        self._learned.fitted(tuple(each for each in models if isinstance(each, Trained)), trouble)
 
     def decide(self, window: Window, seen: Seen) -> Advice:
         """See ``WindowedPolicy.decide``."""

@@ -1,42 +1,35 @@
 """The queueing planner in a running gateway: degrees become numbers of VMs (Mayer et al., section V).
 
-The gateway knows how many events came in a slot, not when each one came. So the times between events come from the
-slots' rates, and variation within a slot is not seen. Instances work in micro-batches; the time of an event is assumed
-to be exponential, since its distribution within a batch is unknown. Both make the answer that of M/M/c, unless rates
-vary from slot to slot as much as in a Pareto distribution.
+Times between events and times of micro-batches are those that were seen; ``policies.queueing.engines`` classifies them.
+Home is the first engine, with its own speed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Seen, Site
-from policies.arrays import Array
 from policies.gaussian.forecaster import Trained
 from policies.planning.learned import Learned, LearningOptions
 from policies.planning.windows import Window, WindowedPolicy
 from policies.queueing.adaptation import Adaptation
 from policies.queueing.degree import BufferGoal
-from policies.queueing.distributions import Exponential
+from policies.queueing.engines import EngineSearch
 from policies.queueing.forecasts import naive, seasonal_naive
-from policies.queueing.planner import PlannerSettings, QueueingPlanner
-from policies.queueing.profile import OperatorProfile, ProfilePoint
+from policies.queueing.loadtable import LoadTable, QueueShape
+
+if TYPE_CHECKING:
+    from policies.slot import QuerySlot
 
 ForecastBy = Literal["naive", "seasonal", "gp"]
 
-_SLOTS = 64
-_SAMPLE = 256
-"""How many times between events are classified, from the latest slots, each slot in proportion to its events."""
-
-_LEAST_PART = 1e-3
 _ERRORS = 50
-_SAME = 0.05
-"""A VM that would do less than this part of its work is not wanted."""
 
 _LEAST_RATE = 1e-3
 """A window without events counts as this many a second: a rate of 0 has no time between events."""
@@ -86,7 +79,10 @@ class QueueingPolicy(WindowedPolicy):
         self._season = max(1, round(options.cycle_s / self.window_s))
         kept = options.history if options.forecast != "seasonal" else max(options.history, 2 * self._season)
         self._means_s: deque[float] = deque(maxlen=kept)
-        self._slot_parts: deque[float] = deque(maxlen=_SLOTS)
+        self._slots: list[QuerySlot] = []
+        self._search = EngineSearch(min(ENGINES_HOME + max(1, site.max_vms), _ENGINES_MOST))
+        self._shape: QueueShape | None = None
+        self._ordered = self._learning = False
         self._loads: deque[float] = deque(maxlen=self._ahead + 1)
         self._adaptation = Adaptation(ENGINES_HOME, horizon_s)
         self._band = _ErrorBand(self._ahead)
@@ -99,26 +95,38 @@ class QueueingPolicy(WindowedPolicy):
     def advise(self, seen: Seen) -> Advice:
         """See ``VmPolicy.advise``."""
         self._quiet = seen.slot.latency_s < self.latency_s
+        self._slots.append(seen.slot)
         return super().advise(seen)
 
     def fit_order(self) -> FitOrder | None:
-        """See ``VmPolicy.fit_order``."""
-        return None if self._learned is None else self._learned.fit_order(quiet=self._quiet)
+        """See ``VmPolicy.fit_order``; a model of the input and a table of loads are ordered together."""
+        if self._ordered:
+            return None
+        learning = None if self._learned is None else self._learned.fit_order(quiet=self._quiet)
+        training = (*(() if learning is None else learning.training), *(() if self._shape is None else (self._shape,)))
+        self._ordered, self._learning, self._shape = bool(training), learning is not None, None
+        return FitOrder(training) if training else None
 
-    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+    def fitted(self, models: tuple[Trained | LoadTable, ...], trouble: str) -> None:
         """See ``VmPolicy.fitted``."""
-        if self._learned is None:
-            super().fitted(models, trouble)
-        else:
-            self._learned.fitted(models, trouble)
+        if self._learned is not None and self._learning:
+            self._learned.fitted(tuple(each for each in models if isinstance(each, Trained)), trouble)
+        self._ordered = self._learning = False
+        for each in models:
+            if isinstance(each, LoadTable):
+                self._search.table = each
 
     def decide(self, window: Window, seen: Seen) -> Advice:
         """See ``WindowedPolicy.decide``."""
         if self._options.ahead_s is None:
             self._look_ahead(seen.boot_s)
-        if window.input_rate > 0:
-            # Besides the window's own mean: the forecast covers changes of the rate from window to window.
-            self._slot_parts.extend(rate / window.input_rate for rate in window.rates)
+        slots, self._slots = self._slots, []
+        self._search.observe(
+            window.input_rate,
+            _batch_events(slots),
+            [slot.gaps for slot in slots if slot.gaps is not None],
+            [slot.batch_times for slot in slots if slot.batch_times is not None],
+        )
         self._means_s.append(1.0 / max(window.input_rate, _LEAST_RATE))
         if self._learned is not None:
             self._learned.observe(window.wall_s, window.input_rate, ENGINES_HOME + seen.serving, window.event_s)
@@ -126,10 +134,10 @@ class QueueingPolicy(WindowedPolicy):
             return Advice(why="queueing: no event was processed so far, so the plain rule decides")
         ahead_s, how = self._forecast(window.wall_s)
         expected = self._expected(window, 1.0 / ahead_s)
-        engines, why = self._engines(window, ahead_s, window.event_s, len(seen.vms))
-        # A degree means that one engine fewer is not enough, whatever the mean load.
-        self._loads.append(max(window.event_s / ahead_s, engines - 1))
-        vms = max(0, math.ceil(engines - self.times.home_engines - _SAME))
+        load, home, engines, why = self._engines(window, ahead_s, window.event_s)
+        vms = engines - ENGINES_HOME
+        # This number of engines means that one fewer is not enough, whatever the mean load.
+        self._loads.append(max(load, home + vms - 1.0) if vms else load)
         change = self._adaptation.decide(ENGINES_HOME + min(vms, self.site.max_vms), seen.at_s)
         # A draining VM cannot be used again: VMs that are cancelled now end for good.
         self._adaptation.shut_down(change.cancel)
@@ -141,7 +149,7 @@ class QueueingPolicy(WindowedPolicy):
             why=f"queueing: {wanted} VMs{later}: {why}; forecast {how}",
             expected=expected,
             options=self.site.prices(wanted),
-            load=Load(self._loads[-1], max(self._loads), self.times.home_engines),
+            load=Load(self._loads[-1], max(self._loads), home),
         )
 
     def _windows(self, horizon_s: float) -> int:
@@ -160,34 +168,20 @@ class QueueingPolicy(WindowedPolicy):
         if self._learned is not None:
             self._learned.look_ahead(ahead)
 
-    def _engines(self, window: Window, ahead_s: float, event_s: float, vms: int) -> tuple[int, str]:
-        """Return how many engines of a VM's speed keep the goal, and why."""
-        sample = self._between_s(window.input_rate)
-        if sample is None:
-            return ENGINES_HOME, "no events came"
+    def _engines(self, window: Window, ahead_s: float, event_s: float) -> tuple[float, float, int, str]:
+        """Return the load in engines of a VM's speed, what home is worth, how many engines keep the goal, and why."""
         limit = self._options.buffer_limit
         goal = BufferGoal(max(1, int(self.latency_s / event_s)) if limit is None else limit, self._options.probability)
-        service = OperatorProfile((ProfilePoint(window.input_rate, Exponential(event_s)),))
         # The mean of n times has a standard error of 1 / sqrt(n); without it, a degree is too small every other time.
-        ahead_s /= 1.0 + 1.0 / math.sqrt(max(1.0, window.input_rate * self.window_s))
-        most = min(math.ceil(self.times.home_engines) + max(1, self.site.max_vms), _ENGINES_MOST)
-        settings = PlannerSettings(goal=goal, profile=service, most=most, ahead=self._ahead)
-        planner = QueueingPlanner(settings, lambda _, ahead: np.full(ahead, ahead_s))
-        current = min(ENGINES_HOME + vms, most)
-        try:
-            plan = planner.decide(sample, current)
-        except ValueError:  # its times are so irregular that no queue with a formula bounds them
-            plan = planner.decide(_exponential(1.0 / window.input_rate), current)
-        return plan.degree.instances, plan.why
-
-    def _between_s(self, rate: float) -> Array | None:
-        """Return times between events with the mean of the last window, shape (n,); None without events."""
-        if rate <= 0:
-            return None
-        parts = np.array(self._slot_parts)
-        counts = np.rint(_SAMPLE * parts / parts.sum()).astype(np.intp)
-        between = np.repeat(1.0 / np.maximum(parts, _LEAST_PART), counts)
-        return np.asarray(between / (between.mean() * rate), dtype=np.float64)
+        rate = (1.0 + 1.0 / math.sqrt(max(1.0, window.input_rate * self.window_s))) / ahead_s
+        busy_s = self.times.event_s_in(self._search.group(rate, goal.limit_events))
+        vm_s, home_s = (event_s, event_s) if busy_s is None else busy_s
+        home = vm_s / home_s
+        self._shape = self._search.wanted(rate, home, goal)
+        if window.input_rate <= 0:
+            return event_s / ahead_s, home, ENGINES_HOME, "no events came"
+        found = self._search.needed(rate, vm_s, home, goal)
+        return vm_s / ahead_s, home, found.engines, found.why
 
     def _forecast(self, wall_s: float) -> tuple[float, str]:
         """Return the mean time between events at the time that counts, and how it was forecast."""
@@ -209,9 +203,13 @@ class QueueingPolicy(WindowedPolicy):
         return Expected((self._ahead - 0.5) * self.window_s, rate, max(0.0, rate - wide), rate + wide)
 
 
-def _exponential(mean_s: float) -> Array:
-    """Return times that are certainly exponential: quantiles, evenly spread."""
-    return Exponential(mean_s).quantile((np.arange(_SAMPLE) + 0.5) / _SAMPLE)
+def _batch_events(slots: Iterable[QuerySlot]) -> float:
+    """Return the mean events of a micro-batch in some slots; 0 without one."""
+    batches = events = 0
+    for slot in slots:
+        batches += sum(slot.batches.values())
+        events += sum(slot.completed_events.get(lane, 0) for lane in slot.batches)
+    return events / batches if batches else 0.0
 
 
 class _ErrorBand:

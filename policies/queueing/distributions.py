@@ -214,6 +214,41 @@ class Pareto:
         return quantile
 
 
+@dataclass(frozen=True, slots=True)
+class Empirical:
+    """Times that follow none of the others: those of a sample, each equally likely.
+
+    Raises:
+        ValueError: it is empty, or all its times are 0.
+    """
+
+    name: ClassVar[str] = "irregular"
+    sample: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _require(sum(self.sample) > 0, self)
+
+    @classmethod
+    def fitted(cls, sample: Array) -> Self:
+        """Take the sample, in ascending order."""
+        return cls(tuple(np.sort(sample).tolist()))
+
+    @property
+    def mean_s(self) -> float:
+        """Return the mean of the sample."""
+        return float(np.mean(self.sample))
+
+    def cdf(self, at_s: Array) -> Array:
+        """Return the part of the sample up to the time."""
+        return np.asarray(np.searchsorted(self.sample, at_s, side="right") / len(self.sample))
+
+    def quantile(self, probability: Array) -> Array:
+        """Return a time of the sample."""
+        at = (np.asarray(probability) * len(self.sample)).astype(np.intp)
+        quantile: Array = np.array(self.sample)[np.minimum(at, len(self.sample) - 1)]
+        return quantile
+
+
 KINDS: tuple[type[Exponential | Deterministic | Normal | Uniform | Pareto], ...] = (
     Exponential,
     Deterministic,

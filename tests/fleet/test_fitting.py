@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
-from policies.gaussian.forecaster import Forecaster
+from policies.gaussian.forecaster import Forecaster, Trained, TrainingSet
 from policies.signals import Ask, Cause, Event, Fit, Fitted
 from tests.support.waiting import until
 
@@ -44,6 +44,9 @@ async def test_what_is_trained_elsewhere_is_what_would_be_trained_here() -> None
     command = order()
     (here,) = fit(command)
     (there,) = await trained_elsewhere(command, 240.0)
+    assert isinstance(here, Trained)
+    assert isinstance(there, Trained)
+    assert isinstance(command.training[0], TrainingSet)
     np.testing.assert_allclose(there.fitted.kernel.theta, here.fitted.kernel.theta, rtol=1e-6)
     x = command.training[0].x
     for got, expected in zip(there.posterior.predict(x), here.posterior.predict(x), strict=True):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.gaussian.forecaster import train
+from policies.gaussian.forecaster import TrainingSet, train
 from policies.planning.learned import Learned, LearningOptions
 
 
@@ -57,7 +57,7 @@ def calm(spare_engines: float) -> Learned:
         if window == 80:
             order = learned.fit_order(quiet=True)
             assert order is not None
-            learned.fitted(tuple(train(each) for each in order.training), "")
+            learned.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
         learned.observe(1000.0 + 5 * window, 700.0 + 30 * rng.normal(), 1, 0.001)
     return learned
 
@@ -75,7 +75,7 @@ def observe_busy(learned: Learned, first: int, times: list[tuple[int, float]]) -
     for window, (engines, event_s) in enumerate(times, first):
         learned.observe(1e9 + window, 10.0 + window % 7, engines, event_s)
         if (order := learned.fit_order(quiet=True)) is not None:
-            learned.fitted(tuple(train(each) for each in order.training), "")
+            learned.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
 
 
 def timed(times: list[tuple[int, float]]) -> Learned:

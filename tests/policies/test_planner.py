@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.advice import Advice, Seen, Site, StandingVm
-from policies.gaussian.forecaster import train
+from policies.gaussian.forecaster import TrainingSet, train
 from policies.money.billing import BillingTerms
 from policies.planning.planner import Planner, PlannerOptions
 from policies.planning.windows import Window
@@ -28,7 +28,7 @@ class Trained:
             self.window()
         order = self._planner.fit_order()
         assert order is not None
-        self._planner.fitted(tuple(train(each) for each in order.training), "")
+        self._planner.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
         for _ in range(20):
             self.window()
 
@@ -138,5 +138,5 @@ def test_a_first_batch_that_took_long_keeps_no_planner_from_a_vm(first_s: float)
         seen = Seen(at_s=at_s, wall_s=at_s, slot=bursty(window, first_s), boot_s=1.0)
         wanted.append(planner.advise(seen).wanted)
         if (order := planner.fit_order()) is not None:
-            planner.fitted(tuple(train(each) for each in order.training), "")
+            planner.fitted(tuple(train(each) for each in order.training if isinstance(each, TrainingSet)), "")
     assert 1 in wanted

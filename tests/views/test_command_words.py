@@ -24,7 +24,7 @@ WHY = Cause("e4", "L 42.31 s >= start_vm_above")
         ),
         (SetShed(query="q", share=0.25, cause=WHY), "query q: 25% of its events are shed: L 42.31 s >= start_vm_above"),
         (SetShed(query="q", share=0.0, cause=WHY), "query q: no events are shed: L 42.31 s >= start_vm_above"),
-        (Fit(query="q", training=(), cause=WHY), "query q: train its forecast: L 42.31 s >= start_vm_above"),
+        (Fit(query="q", training=(), cause=WHY), "query q: bring its models up to date: L 42.31 s >= start_vm_above"),
         (Ask(turn=1, questions=(), cause=WHY), ""),
     ],
 )

@@ -25,6 +25,7 @@ from gateway.views.why.plainjson import dumps, loads
 from policies.choose import Policies
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, LedgerEntry, LedgerState, Reservation
+from policies.queueing.loadtable import LoadTable
 from policies.signals import (
     HOME,
     Ask,
@@ -171,6 +172,9 @@ def test_trained_models_are_read_as_they_were_written(worlds: dict[int, tuple[Wo
     for event in fitted:
         again = loads(dumps(event))
         for got, model in zip(again.models, event.models, strict=True):
+            if isinstance(model, LoadTable):
+                assert got == model
+                continue
             assert got.fitted == model.fitted
             assert (got.offset, got.scale, got.observed) == (model.offset, model.scale, model.observed)
             np.testing.assert_array_equal(got.x, model.x)

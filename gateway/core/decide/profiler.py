@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from gateway.core.exchange.views import OpenRuns
 from policies.histogram import Histogram
+from policies.queueing.sketch import TimesSeen, TimesSketch
 from policies.signals import HOME, QuerySlot
 
 Statistic = Literal["mean", "p95"]
@@ -32,6 +35,8 @@ class _Rate:
     events: float = 0.0
     busy_s: float = 0.0
     last_batch: int | None = None
+    batch_events: int = 0
+    batch_s: float = 0.0
 
     def add(self, events: int, batch_id: int, batch_s: float) -> bool:
         """Count events; return whether their batch is a new one."""
@@ -39,8 +44,15 @@ class _Rate:
         new = batch_id != self.last_batch
         if new:
             self.busy_s += batch_s
-            self.last_batch = batch_id
+            self.last_batch, self.batch_events, self.batch_s = batch_id, 0, batch_s
+        self.batch_events += events
         return new
+
+    @property
+    def relative(self) -> float | None:
+        """Return the last batch's time per event over the lane's mean; None without a batch."""
+        done = self.batch_events and self.busy_s > 0
+        return self.batch_s / self.batch_events * self.events / self.busy_s if done else None
 
     def fade(self) -> None:
         self.events *= RATE_MEMORY
@@ -90,6 +102,7 @@ class _Slot:
     completed_events: defaultdict[str, int] = field(default_factory=_counts)
     batches: defaultdict[str, int] = field(default_factory=_counts)
     busy_s: defaultdict[str, float] = field(default_factory=_sums)
+    batch_times: list[float] = field(default_factory=list)
     late_events: int = 0
     home: Histogram = field(default_factory=Histogram)
     cloud: Histogram = field(default_factory=Histogram)
@@ -113,6 +126,8 @@ class _QueryProfile:
         self.pause_s = self.heaviest_part = 0.0
         self.input_rate = 0.0
         self.input_bytes_per_s = 0.0
+        self.gaps: TimesSeen | None = None
+        self.batch_times = TimesSketch(seed=0)
 
     def end_slot(self, now_s: float, load1: float) -> QuerySlot:
         """Return the slot's measurements and start the next slot."""
@@ -148,10 +163,18 @@ class _QueryProfile:
             load1=load1,
             pause_s=self.pause_s,
             heaviest_part=self.heaviest_part,
+            gaps=self.gaps,
+            batch_times=self._batch_times(slot),
         )
         for rate in self.rates.values():
             rate.fade()
         return measured
+
+    def _batch_times(self, slot: _Slot) -> TimesSeen | None:
+        if not slot.batch_times:
+            return None
+        self.batch_times.add(np.array(slot.batch_times))
+        return self.batch_times.take()
 
     def _latency_s(self, slot: _Slot, now_s: float, open_events: Mapping[str, int]) -> float:
         """L_t: once switching is on, that of the private lane (4.1), at least the age of the oldest waiting event."""
@@ -220,9 +243,15 @@ class Profiler:
         slot.last_due_s = last_due_s if slot.last_due_s is None else max(slot.last_due_s, last_due_s)
 
     def under_way(
-        self, query: str, *, waiting_events: int, oldest_arrival_s: float | None, open_runs: Mapping[str, OpenRuns]
+        self,
+        query: str,
+        *,
+        waiting_events: int,
+        oldest_arrival_s: float | None,
+        open_runs: Mapping[str, OpenRuns],
+        gaps: TimesSeen | None = None,
     ) -> None:
-        """Note, before each slot ends, everything that is not completed.
+        """Note, before each slot ends, everything that is not completed, and when events came.
 
         Args:
             query: its name.
@@ -230,8 +259,10 @@ class Profiler:
             oldest_arrival_s: when the oldest of them was due, even if it was not read yet; None if none waits.
             open_runs: the open runs of each lane. Runs in which a host looks for bad rows are left out: their latency
                 is no reason to rent a VM.
+            gaps: the times between the slot's events; None if they are not known.
         """
         profile = self._queries[query]
+        profile.gaps = gaps
         profile.open = dict(open_runs)
         profile.waiting_events = waiting_events
         profile.waiting_since_s = oldest_arrival_s
@@ -291,7 +322,12 @@ class Profiler:
         slot.completed_events[lane] += events
         slot.late_events += events if last_seq < profile.highest_seq else 0
         profile.highest_seq = max(profile.highest_seq, last_seq)
-        if profile.rates.setdefault(lane, _Rate()).add(events, batch_id, batch_s):
+        rate = profile.rates.setdefault(lane, _Rate())
+        before = rate.relative
+        if rate.add(events, batch_id, batch_s):
+            # The batch before is complete now: all of its runs are answered together.
+            if before is not None:
+                slot.batch_times.append(before)
             slot.batches[lane] += 1
             slot.busy_s[lane] += batch_s
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,10 +24,13 @@ from infra.clock import Clock
 from infra.queryplan import QueryPlan
 from infra.retries import Outage
 from infra.threads import run_to_end
+from policies.arrays import Array
+from policies.queueing.sketch import GapSketch
 from policies.switching.shedding import Sampler
 
 # How often to look again at a source without new records, or at memory that is in use.
 _POLL_S = 0.05
+_NO_TIMES: Array = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Ingress:
 
     Attributes:
         sampler: decides which part of the events is shed.
+        gaps: the times between events, those that are shed included.
         finished: whether the source has ended.
     """
 
@@ -101,6 +106,7 @@ class Ingress:
         self._source_outage = Outage(clock, (SourceUnavailableError, OSError))
         self._disk_outage = Outage(clock, (OSError,))
         self.sampler = Sampler()
+        self.gaps = GapSketch(seed=0)
         self.finished = False
 
     @property
@@ -218,6 +224,7 @@ class Ingress:
             now_wall_s = self._clock.wall()
             letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
             await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
+        self.gaps.add(self._arrivals_s(chunk))
         shed = 0 if _replayed(chunk) else self.sampler.shed(chunk.batch.num_rows)
         batch = sampled(chunk.batch, shed)
         if batch.num_rows == 0:
@@ -279,6 +286,12 @@ class Ingress:
                 self._clock.now() if came_wall_s is None else min(self._clock.now(), came_wall_s - self._wall_offset_s)
             )
         return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
+
+    def _arrivals_s(self, chunk: Chunk) -> Array:
+        """Return when each record came, if that is known: only differences of these times count."""
+        if self._schedule is not None and not _replayed(chunk):
+            return self._schedule.due_times_s(chunk.start.record, chunk.end.record - 1)
+        return _NO_TIMES if self._schedule is not None or chunk.arrivals_wall_s is None else chunk.arrivals_wall_s
 
     def _newest_before(self) -> int | None:
         """Return the newest event time in the log, so that a restart does not change what counts as out of order."""

@@ -30,6 +30,7 @@ from gateway.sinks.base import Sink
 from infra.clock import Clock
 from infra.threads import run_to_end
 from policies.failures.poison import BadRows
+from policies.queueing.sketch import TimesSeen
 
 _LOG = logging.getLogger(__name__)
 
@@ -257,8 +258,8 @@ class Pipeline:
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
-    def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
-        """Report to the profiler, before a slot ends, what waits."""
+    def end_slot(self, oldest_unread_s: float | None, unread_events: int, gaps: TimesSeen | None = None) -> None:
+        """Report to the profiler, before a slot ends, what waits, and the times between the slot's events."""
         self._tick()
         waiting_events, oldest = unread_events, [oldest_unread_s]
         if self._together is not None:
@@ -277,6 +278,7 @@ class Pipeline:
             waiting_events=waiting_events,
             oldest_arrival_s=min((age for age in oldest if age is not None), default=None),
             open_runs=open_together([exchange.open_by_lane() for exchange in self._exchanges]),
+            gaps=gaps,
         )
 
     def queued_runs(self, batch_runs: int) -> int:

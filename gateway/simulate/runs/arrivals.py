@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,8 @@ from engines.simulated.generators import Poisson
 from gateway.query.flow.linger import Linger
 from gateway.query.flow.run import Run
 from gateway.simulate.options import QueryOptions
+from policies.arrays import Array
+from policies.queueing.sketch import GapSketch
 from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
@@ -26,6 +29,15 @@ def no_rows(_events: int, _until_s: float) -> pa.RecordBatch:
     return _NO_ROWS
 
 
+@runtime_checkable
+class Stamped(Protocol):
+    """A load that knows when each event comes."""
+
+    def arrivals_s(self, from_s: float, to_s: float) -> Array:
+        """Return when events come at ``from_s`` or later but before ``to_s``, ascending."""
+        ...
+
+
 class Arrivals:
     """The events of one query, cut into runs as by ``Ingress``.
 
@@ -38,6 +50,7 @@ class Arrivals:
     Attributes:
         sampler: decides which part is shed.
         next_seq: the seq of the next event.
+        gaps: the times between events.
     """
 
     def __init__(self, options: QueryOptions, seed: int, since_s: float, rows: Rows = no_rows) -> None:
@@ -49,6 +62,9 @@ class Arrivals:
         self._draw = random.Random(f"query {seed} {name}")  # noqa: S311  # no secret
         draw = np.random.default_rng([seed, int.from_bytes(name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
+        self.gaps = GapSketch(seed)
+        self._places = np.random.default_rng([seed, 2, int.from_bytes(name.encode())]) if options.poisson else None
+        self._came_events = 0.0
         self._due_events = self._per_s = 0.0
         self._open_since_s = self._read_s = since_s
         self._shed_since = 0
@@ -64,10 +80,21 @@ class Arrivals:
         events = self._load.events(from_s, to_s)
         self._per_s = events / span_s if span_s > 0 else 0.0
         self._due_events += events
+        self.gaps.add(self._arrivals_s(from_s, to_s, events))
         most = self._options.run_events
         while self._due_events >= most:
             over_s = (self._due_events - most) / self._per_s if self._per_s > 0 else 0.0
             yield from self._cut(most, to_s - min(over_s, span_s))
+
+    def _arrivals_s(self, from_s: float, to_s: float, events: float) -> Array:
+        """Return when events came: anywhere if their number was drawn, else at equal distances."""
+        if isinstance(self._options.load, Stamped):
+            return self._options.load.arrivals_s(from_s, to_s)
+        before, self._came_events = self._came_events, self._came_events + events
+        first, last = int(before + _ALMOST) + 1, int(self._came_events + _ALMOST)
+        if self._places is not None:
+            return self._places.uniform(from_s, to_s, last - first + 1)
+        return np.asarray(from_s + (np.arange(first, last + 1) - before) * ((to_s - from_s) / max(events, _ALMOST)))
 
     def lingered(self, linger_s: float) -> bool:
         """Return whether the open run has been open for this long."""

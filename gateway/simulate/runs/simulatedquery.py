@@ -164,6 +164,7 @@ class SimulatedQuery(SimulatedDispatcher):
             waiting_events=exchange.waiting_events + unread_events,
             oldest_arrival_s=min((at_s for at_s in since_s if at_s is not None), default=None),
             open_runs=exchange.open_by_lane(),
+            gaps=self._arrivals.gaps.take(),
         )
 
     # ------------------------------------------------------------------------------------------------------- promises

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -30,6 +31,7 @@ from gateway.sources.kafka.member import Member
 from gateway.sources.kafka.partitions import key_of, partition_of
 from gateway.sources.kafka.rereader import Rereader
 from infra.clock import Clock
+from policies.arrays import Array
 
 _LOG = logging.getLogger(__name__)
 # How long a read waits for a first record, so that a new one is read at once.
@@ -139,7 +141,7 @@ class KafkaSource:
         member.deliver(ends)
         start, self._position = self._position, self._after(len(records), ends)
         more = member.fetched.count > 0 or member.unfetched() > 0
-        return Chunk(batch, start, self._position, dead, _mean_wall_s(records), more)
+        return Chunk(batch, start, self._position, dead, _walls_s(records), more)
 
     def _after(self, records: int, offsets: dict[TopicPartition, int]) -> Position:
         merged = {**self._position.offsets, **{key_of(partition): offset for partition, offset in offsets.items()}}
@@ -167,7 +169,7 @@ class KafkaSource:
                 "without them, give the query a new state_dir and another group"
             )
         batch, dead = await asyncio.to_thread(self._decoder.decode, records, start.record)
-        return Chunk(batch, start, end, dead, _mean_wall_s(records))
+        return Chunk(batch, start, end, dead, _walls_s(records))
 
     async def finished(self) -> bool:
         """See ``Source.finished``: a topic has no end."""
@@ -246,7 +248,7 @@ def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
     return ends
 
 
-def _mean_wall_s(records: Sequence[ConsumerRecord]) -> float | None:
-    """Return the mean of the brokers' timestamps (s since 1970)."""
-    times = [record.timestamp for record in records if record.timestamp >= 0]
-    return sum(times) / len(times) / 1000 if times else None
+def _walls_s(records: Sequence[ConsumerRecord]) -> Array | None:
+    """Return the brokers' timestamps (s since 1970)."""
+    times = np.array([record.timestamp for record in records if record.timestamp >= 0])
+    return times / 1000 if len(times) else None

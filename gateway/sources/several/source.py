@@ -89,7 +89,7 @@ class SeveralStreams:
         end = msgspec.structs.replace(start, record=record, streams={**start.streams, name: chunk.end})
         dead = tuple(replace(each, stream=name) for each in chunk.dead)
         batch = in_table(chunk.batch, self._streams[name], self._schema)
-        return Chunk(batch, start, end, dead, chunk.arrival_wall_s, more)
+        return Chunk(batch, start, end, dead, chunk.arrivals_wall_s, more)
 
     async def finished(self) -> bool:
         """See ``Source.finished``."""

@@ -52,7 +52,7 @@ def _done(command: Command) -> str:
             shed = f"{SHARE.format(share)} of its events" if share else "no events"
             return f"query {query}: {shed} are shed"
         case Fit(query=query):
-            return f"query {query}: train its forecast"
+            return f"query {query}: bring its models up to date"
         case Ask():
             return ""
 

@@ -98,11 +98,13 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from policies.lookahead import policy as lookahead
     from policies.money import billing, ledger
     from policies.planning import plain, planner, queueing
+    from policies.queueing import degree, distributions, loadtable, sketch
     from policies.switching import query, switching
     from policies.vms import freezing
 
-    ours = (advice, announcement, billing, freezing, ledger, query, signals, slot, steering, switching)
-    learned = (auto, forecaster, kernels, likelihood, lookahead, plain, planner, queueing)
-    found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
+    ours = (advice, announcement, billing, freezing, ledger, query, signals, sketch, slot, steering, switching)
+    learned = (auto, forecaster, kernels, likelihood, lookahead, plain, planner, queueing, degree)
+    queues = (distributions, loadtable)
+    found: dict[str, Any] = {name: each for module in (*ours, *learned, *queues) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
     return {_WRITTEN_AS.get(name, name): found[name] for name in found if is_dataclass(found[name])}

@@ -256,6 +256,7 @@ class DividedFlow(ABC):
             waiting_events=waiting_events,
             oldest_arrival_s=min((at_s for at_s in oldest if at_s is not None), default=None),
             open_runs=open_together([part.exchange.open_by_lane() for part in self.parts]),
+            gaps=self._arrivals.gaps.take(),
         )
 
     # ------------------------------------------------------------------------------------------------------- promises
