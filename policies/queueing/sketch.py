@@ -1,4 +1,4 @@
-"""A bounded sketch of times: how many, their mean and variation, exactly, and a random sample of them.
+"""A bounded sketch of times: how many, their mean, and a random sample of them.
 
 Ingress sketches the times between events, and the profiler the times of micro-batches. Each slot has a sketch of its
 own, and sketches of several slots are pooled. A time of 0 is a time like others: events that came together.
@@ -6,7 +6,6 @@ own, and sketches of several slots are pooled. A time of 0 is a time like others
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,13 +27,11 @@ class TimesSeen:
     Attributes:
         count: how many, at least one.
         mean_s: their mean.
-        variation: their squared coefficient of variation; 0 if they are all 0.
         sample: some of them, each equally likely to be here; all if they are few.
     """
 
     count: int
     mean_s: float
-    variation: float
     sample: tuple[float, ...]
 
 
@@ -51,14 +48,13 @@ class TimesSketch:
 
     def _begin(self) -> None:
         self._count = 0
-        self._sum_s = self._squares = 0.0
+        self._sum_s = 0.0
         self._kept = self._keys = np.zeros(0)
 
     def add(self, times_s: Array) -> None:
         """Take times, shape (n,), none of them negative."""
         self._count += len(times_s)
         self._sum_s += float(times_s.sum())
-        self._squares += float(times_s @ times_s)
         # Each time draws a key, and the smallest keys stay: any times are as likely as any others to be among them.
         kept, keys = (np.concatenate(pair) for pair in ((self._kept, times_s), (self._keys, self._draw(len(times_s)))))
         if len(keys) > SAMPLE_MOST:
@@ -73,10 +69,8 @@ class TimesSketch:
         """Return what was added since the last call, and begin anew; None if that is nothing."""
         if not self._count:
             return None
-        mean_s = self._sum_s / self._count
-        spread = max(0.0, self._squares / self._count - mean_s**2)
         sample = tuple(float(f"{each:.{_DIGITS}g}") for each in self._kept.tolist())
-        seen = TimesSeen(self._count, mean_s, spread / mean_s**2 if mean_s > 0 else 0.0, sample)
+        seen = TimesSeen(self._count, self._sum_s / self._count, sample)
         self._begin()
         return seen
 
@@ -109,14 +103,6 @@ class GapSketch:
     def take(self) -> TimesSeen | None:
         """See ``TimesSketch.take``; the next gap begins at the last arrival."""
         return self._times.take()
-
-
-def variation(seen: Sequence[TimesSeen]) -> float:
-    """Return the squared coefficient of variation of all times of several slots."""
-    count = sum(each.count for each in seen)
-    mean_s = math.fsum(each.mean_s * each.count for each in seen) / count
-    squares = math.fsum((each.variation + 1.0) * each.mean_s**2 * each.count for each in seen) / count
-    return squares / mean_s**2 - 1.0 if mean_s > 0 else 0.0
 
 
 def pooled(seen: Sequence[TimesSeen], size: int) -> Array:
