@@ -13,6 +13,9 @@ import pytest
 
 from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
 from policies.gaussian.forecaster import Forecaster, Trained, TrainingSet
+from policies.queueing.degree import BufferGoal
+from policies.queueing.distributions import Empirical, Exponential
+from policies.queueing.loadtable import QueueShape, load_table
 from policies.signals import Ask, Cause, Event, Fit, Fitted
 from tests.support.waiting import until
 
@@ -51,6 +54,14 @@ async def test_what_is_trained_elsewhere_is_what_would_be_trained_here() -> None
     x = command.training[0].x
     for got, expected in zip(there.posterior.predict(x), here.posterior.predict(x), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-8)
+
+
+async def test_a_queue_is_simulated_elsewhere_beside_a_training() -> None:
+    shape = QueueShape(Exponential(1.0), Empirical((0.5, 1.5)), 5, BufferGoal(40, 0.95), 1.0, 3)
+    command = Fit(query="q", training=(*order().training, shape), cause=Cause("e1", "learn"))
+    trained, table = await trained_elsewhere(command, 240.0)
+    assert isinstance(trained, Trained)
+    assert table == load_table(shape)
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:

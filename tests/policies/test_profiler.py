@@ -204,6 +204,24 @@ def test_what_comes_after_a_later_run_is_out_of_order() -> None:
     assert told.slot(2.0).out_of_order_share == 0.0
 
 
+def test_times_of_micro_batches_are_relative_to_their_lane() -> None:
+    told = Told()
+    for run, lane in enumerate([HOME, HOME, HOME, "vm-1", "vm-1", HOME, "vm-1"]):
+        told.dispatched(run, lane)
+    told.completed(0, arrival_s=0.0, at_s=1.0, batch=(1, 0.2))
+    told.completed(1, arrival_s=0.0, at_s=1.0, batch=(1, 0.2))
+    told.completed(2, arrival_s=0.0, at_s=1.0, batch=(2, 0.3))
+    told.completed(3, "vm-1", arrival_s=0.0, at_s=1.0, batch=(1, 0.9))
+    told.completed(4, "vm-1", arrival_s=0.0, at_s=1.0, batch=(2, 0.9))
+    told.completed(5, arrival_s=0.0, at_s=1.0, batch=(3, 0.1))
+    told.completed(6, "vm-1", arrival_s=0.0, at_s=1.0, batch=(3, 0.9))
+    times = told.slot(1.0).batch_times
+    assert times is not None
+    # Home: 200 events in 0.2 s, then 100 in 0.3 s after a mean of 0.5 s for 300. The VM: always 9 ms an event.
+    assert sorted(times.sample) == pytest.approx([1.0, 1.0, 1.0, 1.8], rel=1e-3)
+    assert told.slot(2.0).batch_times is None, "what is not complete yet counts later"
+
+
 def arrive(told: Told, events: int, first_due_s: float, last_due_s: float) -> None:
     told.profiler.arrived("q", events=events, raw_bytes=events * 10, first_due_s=first_due_s, last_due_s=last_due_s)
 

@@ -104,6 +104,18 @@ def test_at_the_time_a_run_closes_it_can_be_read_whatever_the_rounding(
     asyncio.run(play())
 
 
+async def test_times_between_events_are_those_of_the_schedule_however_they_are_read(site: Site) -> None:
+    async with site.started(table_source(40), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:
+        await until(lambda: site.clock.sleeper_count == 1)
+        site.clock.advance(5.0)
+        await until(lambda: ingress.finished)
+        gaps = ingress.gaps.take()
+        assert gaps is not None
+        assert gaps.count == 39, "also those between two runs"
+        assert gaps.sample == pytest.approx([0.01] * 32, rel=1e-3)
+        assert ingress.gaps.take() is None, "the next slot has its own"
+
+
 async def test_back_pressure_cannot_hide_a_backlog(site: Site) -> None:
     site.memory = MemoryPool(20 * ROW_BYTES).share()
     async with site.started(table_source(1000), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:

@@ -46,6 +46,8 @@ def test_the_mean_is_that_of_the_records(times: list[int], speed: float, loops: 
     last = data.draw(st.integers(first, len(times) * loops - 1))
     expected = float(np.mean([plan.due_s(record) for record in range(first, last + 1)]))
     assert plan.mean_due_s(first, last) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    each = [plan.due_s(record) for record in range(first, last + 1)]
+    assert plan.due_times_s(first, last) == pytest.approx(each, rel=1e-9, abs=1e-9)
 
 
 @given(TIMES, SPEED)

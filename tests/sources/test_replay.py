@@ -42,6 +42,7 @@ def test_rates_follow_their_steps_and_the_last_one_stays() -> None:
     assert schedule.due_s(3500) == 25.0
     assert schedule.due_s(4000) == 35.0
     assert schedule.due_count(12.5) == 2001
+    assert schedule.due_times_s(990, 3510) == pytest.approx([schedule.due_s(i) for i in range(990, 3511)])
     assert schedule.mean_due_s(0, 999) == pytest.approx(sum(schedule.due_s(i) for i in range(1000)) / 1000)
 
 
