@@ -10,7 +10,7 @@ import json
 import os
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -143,6 +143,9 @@ def demo(
     runs: Annotated[
         int, typer.Option(metavar="N", min=1, max=20, help="How often, in varied orders; shows median and range.")
     ] = 1,
+    policy: Annotated[
+        Literal["reactive", "lookahead", "cpu", "auto"], typer.Option(help="What decides about VMs (docs/policies.md).")
+    ] = "reactive",
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
@@ -155,7 +158,7 @@ def demo(
         from gateway.demo.load import PACES
         from gateway.demo.run import main as play
 
-        raise typer.Exit(play(mail, out, pace=PACES[pace], runs=runs))
+        raise typer.Exit(play(mail, out, pace=PACES[pace], runs=runs, policy=policy))
     from gateway.demo import across
     from gateway.demo.behind import WanTextError, parse_wan
     from gateway.demo.stage import MAX_VMS
@@ -164,7 +167,7 @@ def demo(
         parse_wan(wan)
     except WanTextError as error:
         fail(str(error), BAD_INPUT)
-    raise typer.Exit(across.play(mail, out, wan, MAX_VMS, pace, runs))
+    raise typer.Exit(across.play(mail, out, wan, MAX_VMS, pace, runs, policy))
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")

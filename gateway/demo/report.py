@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,15 +12,30 @@ from rich.table import Table
 
 from gateway.demo.load import RateSegment
 from gateway.demo.verify import SinkVerdict
-from gateway.views.runrecord import Boot, GatewayRecord, Spread, VmTotals, WanBytes
+from gateway.views.runrecord import Boot, GatewayRecord, Spread, TimelineMark, VmTotals, WanBytes
 
 Mode = Literal["private_only", "elastic", "elastic_compressed"]
+
+Policy = Literal["reactive", "lookahead", "cpu", "auto"]
+"""The policies that need no longer history than a demo has."""
 
 TITLES: dict[Mode, str] = {
     "private_only": "private only",
     "elastic": "elastic",
     "elastic_compressed": "elastic, trimmed and compressed",
 }
+
+
+class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+    """How soon the gateway had a VM for a spike, in seconds after the spike began.
+
+    Attributes:
+        launch_s: when a VM was launched; None if one was there already, or none was launched before the spike ended.
+        serve_s: when a VM could serve; 0 if one was there already, None if none could before the spike ended.
+    """
+
+    launch_s: float | None
+    serve_s: float | None
 
 
 class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +52,7 @@ class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
     wan_bytes: WanBytes
     vms: VmTotals
     out_of_order: int = 0
+    reactions: tuple[Reaction, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         link_mbit_per_s: rate of each cloud lane's link.
         wan: the emulated WAN, in words; None if links were shaped in user space.
         order: in which order the modes were played.
+        policy: what decided about VMs.
     """
 
     mail: str
@@ -67,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     link_mbit_per_s: float
     wan: str | None = None
     order: tuple[Mode, ...] = tuple(TITLES)
+    policy: Policy = "reactive"
 
 
 class Improvement(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +132,7 @@ RunsByMode = dict[Mode, ModeRun]
 
 def make_report(runs: RunsByMode, settings: Settings, capacity_events_per_s: float) -> Report:
     """Combine the figures of the three runs; ``runs`` holds all three modes."""
-    modes = {mode: _mode_report(run) for mode, run in runs.items()}
+    modes = {mode: _mode_report(run, settings.profile) for mode, run in runs.items()}
     private = modes["private_only"]
     return Report(
         private_only=private,
@@ -168,6 +188,8 @@ def summary_rows(report: Report) -> list[tuple[str, str, str, str]]:
         ("WAN bytes before trimming", [_megabytes(m.wan_bytes.raw) for m in modes]),
         ("WAN bytes sent", [_megabytes(m.wan_bytes.sent) + _ratio(m.wan_bytes) for m in modes]),
         ("VMs started / stopped", [f"{m.vms.started} / {m.vms.stopped}" for m in modes]),
+        ("from a spike to the launch of a VM", [_seconds([r.launch_s for r in m.reactions]) for m in modes]),
+        ("from a spike to a VM that serves", [_seconds([r.serve_s for r in m.reactions]) for m in modes]),
         ("VM time billed", [f"{m.vms.billed_s:.0f} s" for m in modes]),
         ("cost", [f"{m.vms.usd:.4f} USD" for m in modes]),
     ]
@@ -185,7 +207,30 @@ def summary_table(report: Report) -> Table:
     return table
 
 
-def _mode_report(run: ModeRun) -> ModeReport:
+def reactions(marks: Sequence[TimelineMark], profile: Sequence[RateSegment]) -> tuple[Reaction, ...]:
+    """Return the reaction to each spike, which is where the rate of ``profile`` rises."""
+    found, at_s = [], 0.0
+    for before, segment in itertools.pairwise(profile):
+        at_s += before.duration_s
+        if segment.events_per_s > before.events_per_s:
+            found.append(_reaction(marks, at_s, at_s + segment.duration_s))
+    return tuple(found)
+
+
+def _reaction(marks: Sequence[TimelineMark], begins_s: float, ends_s: float) -> Reaction:
+    serves = {mark.vm for mark in marks if mark.kind == "vm_ready" and mark.at_s <= begins_s}
+    serves -= {mark.vm for mark in marks if mark.kind in ("vm_stop", "vm_gone") and mark.at_s <= begins_s}
+    if serves:
+        return Reaction(launch_s=None, serve_s=0.0)
+    within = [mark for mark in marks if begins_s < mark.at_s <= ends_s]
+    launch_s, serve_s = (
+        min((mark.at_s - begins_s for mark in within if mark.kind == kind), default=None)
+        for kind in ("vm_start", "vm_ready")
+    )
+    return Reaction(launch_s=launch_s, serve_s=serve_s)
+
+
+def _mode_report(run: ModeRun, profile: Sequence[RateSegment]) -> ModeReport:
     totals, verdict = run.record.totals, run.verdict
     return ModeReport(
         events=totals.events,
@@ -199,6 +244,7 @@ def _mode_report(run: ModeRun) -> ModeReport:
         wan_bytes=totals.wan_bytes,
         vms=totals.vms,
         out_of_order=totals.out_of_order,
+        reactions=reactions(run.record.marks, profile),
     )
 
 
@@ -217,6 +263,11 @@ def _percent_below(private: float, hybrid: float) -> float:
 
 def _gain(percent: float) -> str:
     return f"  ({-percent:+.0f} %)"
+
+
+def _seconds(each_s: Sequence[float | None]) -> str:
+    """Return a time for each spike; a dash where there is none."""
+    return ", ".join("-" if one_s is None else f"{one_s:.1f} s" for one_s in each_s)
 
 
 def _megabytes(count: int) -> str:

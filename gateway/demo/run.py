@@ -23,6 +23,7 @@ from gateway.demo.report import (
     TITLES,
     Mode,
     ModeRun,
+    Policy,
     Report,
     RunsByMode,
     Settings,
@@ -68,10 +69,9 @@ _WARM_UP: Final = {
     }
 }
 _OFF: Final = {"switching": {**_SWITCHING, "mode": "off"}}
-_QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
-    "private_only": _OFF,
-    "elastic": {"switching": _SWITCHING, "payload": {"trim": False, "filter": False, "compress": "none"}},
-    "elastic_compressed": {"switching": _SWITCHING, "payload": {"trim": True, "filter": True, "compress": "auto"}},
+_PAYLOADS: Final[Mapping[Mode, Mapping[str, Any]]] = {
+    "elastic": {"trim": False, "filter": False, "compress": "none"},
+    "elastic_compressed": {"trim": True, "filter": True, "compress": "auto"},
 }
 
 
@@ -118,7 +118,14 @@ class Stages:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoPace = FULL, runs: int = 1) -> int:
+def main(
+    mail: Path | None,
+    out: Path,
+    behind: Behind | None = None,
+    pace: DemoPace = FULL,
+    runs: int = 1,
+    policy: Policy = "reactive",
+) -> int:
     """Run the demo.
 
     Args:
@@ -128,6 +135,7 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoP
         behind: the WAN in front of the VMs; None shapes their links in user space.
         pace: how much is played.
         runs: how often; the order of modes differs from run to run.
+        policy: what decides about VMs.
 
     Returns:
         0 if every answer arrived once, in order, and every VM was terminated, in all runs; otherwise 1.
@@ -141,7 +149,7 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoP
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
         with Stages(console) as stages:
-            player = _Player(stage, base, stages, pace.cold)
+            player = _Player(stage, base, stages, pace.cold, policy)
             # A VM that starts later cannot be warmed up before.
             player.play_all_out("warm-up", _OFF if pace.cold else _WARM_UP, pace.warm_up_events)
             capacity = _sustained(player.play_all_out("the rate that home sustains", _OFF, pace.capacity_events))
@@ -153,7 +161,7 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None, pace: DemoP
     finally:
         stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
-    settings = _settings(said, len(base), profile, behind)
+    settings = _settings(said, len(base), profile, behind, policy)
     reports = [_report(by_mode, settings, capacity, run) for run, by_mode in enumerate(played)]
     folders = [out] if runs == 1 else [out / f"run-{run + 1}" for run in range(runs)]
     wrong = [_tell(console, *each) for each in zip(reports, played, folders, strict=True)]
@@ -181,12 +189,14 @@ class _Player:
         base: the distinct mails.
         stages: told how far it is.
         cold: whether VMs start their Spark only once they are ordered.
+        policy: what decides about VMs.
     """
 
     stage: Stage
     base: Sequence[Mail]
     stages: Stages
     cold: bool
+    policy: Policy
 
     def play_all_out(self, title: str, query: Mapping[str, Any], events: int) -> GatewayRecord:
         """Play ``events`` mails as fast as the engines process them."""
@@ -214,7 +224,7 @@ class _Player:
         for mode in modes:
             name, title = (mode, TITLES[mode]) if runs == 1 else (f"{mode}-{run + 1}", f"run {run + 1}, {TITLES[mode]}")
             last = run == runs - 1 and mode == modes[-1]
-            record = self._play(name, title, _QUERIES[mode], profile, loops, keep_hosts=not last)
+            record = self._play(name, title, _query(mode, self.policy), profile, loops, keep_hosts=not last)
             verdict = verify(self.stage.sink(name), expected, loops * len(self.base))
             played[mode] = ModeRun(record=record, verdict=verdict)
             if runs > 1:
@@ -253,6 +263,13 @@ class _Player:
         )
         self.stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
         return record
+
+
+def _query(mode: Mode, policy: Policy) -> Mapping[str, Any]:
+    """Return what the config of a mode says besides source, SQL and sink."""
+    if mode == "private_only":
+        return _OFF
+    return {"switching": _SWITCHING, "payload": _PAYLOADS[mode], "policy": {"type": policy}}
 
 
 def _sustained(record: GatewayRecord) -> float:
@@ -298,7 +315,9 @@ def _tell(console: Console, report: Report, runs: RunsByMode, folder: Path) -> b
     return bool(problems)
 
 
-def _settings(mail: str, base_mails: int, profile: Sequence[RateSegment], behind: Behind | None) -> Settings:
+def _settings(
+    mail: str, base_mails: int, profile: Sequence[RateSegment], behind: Behind | None, policy: Policy
+) -> Settings:
     wan = None if behind is None else behind.settings
     rate = None if wan is None else wan.rate_bits_per_s
     return Settings(
@@ -313,4 +332,5 @@ def _settings(mail: str, base_mails: int, profile: Sequence[RateSegment], behind
         link_delay_ms=LINK_DELAY_MS if wan is None else wan.delay_s * 1e3,
         link_mbit_per_s=LINK_MBIT_PER_S if rate is None else rate / 1e6,
         wan=None if behind is None else str(behind),
+        policy=policy,
     )

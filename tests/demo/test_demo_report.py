@@ -9,11 +9,22 @@ import pytest
 from rich.console import Console
 
 from gateway.demo import plots
+from gateway.demo.load import RateSegment
 from gateway.demo.page import write_page
-from gateway.demo.report import ModeRun, Report, RunsByMode, make_report, shortfalls, summary_table, write_report
+from gateway.demo.report import (
+    ModeRun,
+    Reaction,
+    Report,
+    RunsByMode,
+    make_report,
+    reactions,
+    shortfalls,
+    summary_table,
+    write_report,
+)
 from gateway.demo.verify import SinkVerdict
 from gateway.views.figures import vm_lives
-from gateway.views.runrecord import TimelineMark, read_record, write_record
+from gateway.views.runrecord import MarkKind, TimelineMark, read_record, write_record
 
 
 def test_a_record_comes_back_from_its_file(tmp_path: Path, runs: RunsByMode) -> None:
@@ -35,7 +46,7 @@ def test_the_json_has_the_promised_keys_for_each_mode(tmp_path: Path, report: Re
         one = written[mode]
         assert list(one) == [
             "events", "results", "lost", "duplicated", "order_violations", "late",
-            "latency_ms", "delivery_ms", "wan_bytes", "vms", "out_of_order",
+            "latency_ms", "delivery_ms", "wan_bytes", "vms", "out_of_order", "reactions",
         ]  # fmt: skip
         assert list(one["latency_ms"]) == list(one["delivery_ms"]) == ["mean", "p50", "p95"]
         assert list(one["wan_bytes"]) == ["raw", "sent"]
@@ -67,6 +78,25 @@ def test_a_vm_that_was_not_stopped_is_a_shortfall(runs: RunsByMode, report: Repo
     record = msgspec.structs.replace(record, totals=msgspec.structs.replace(record.totals, vms=vms))
     runs["elastic"] = ModeRun(record=record, verdict=runs["elastic"].verdict)
     assert shortfalls(make_report(runs, report.config, 5000)) == [f"elastic: {vms.started} VMs started, 0 stopped"]
+
+
+def test_reactions_are_counted_from_the_beginning_of_each_spike() -> None:
+    profile = [RateSegment(*each) for each in ((4, 10), (15, 90), (20, 10), (15, 90), (9, 10), (5, 90))]
+    kinds: list[tuple[float, MarkKind, str]] = [
+        (3.0, "vm_start", "a"),
+        (3.5, "vm_gone", "a"),
+        (6.0, "vm_start", "b"),
+        (11.0, "vm_ready", "b"),
+        (40.0, "vm_start", "c"),
+        (50.0, "vm_stop", "b"),
+        (56.0, "vm_ready", "c"),
+        (58.0, "vm_stop", "c"),
+    ]
+    marks = [TimelineMark(at_s=at_s, kind=kind, vm=vm) for at_s, kind, vm in kinds]
+    first, second, third = reactions(marks, profile)
+    assert first == Reaction(launch_s=2.0, serve_s=7.0)
+    assert second == Reaction(launch_s=None, serve_s=0.0), "the first VM is still there"
+    assert third == Reaction(launch_s=None, serve_s=None)
 
 
 def test_the_table_says_latency_and_its_gain(report: Report) -> None:
