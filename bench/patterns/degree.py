@@ -23,6 +23,7 @@ from engines.traffic.overtaking import SELECTIONS
 from engines.traffic.vehicles import BEGIN, END, Passage, passages_of
 from gateway.config.sections.selections import SelectionsConfig
 from gateway.core.decide.scheduler import SchedulerSettings
+from gateway.simulate.eventlogs import LoggedScheduler
 from gateway.simulate.options import Machines, QueryOptions, SelectionLoad, WorldOptions
 from gateway.simulate.runs.world import World
 from infra.messages import Predicate
@@ -32,7 +33,7 @@ from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
 from policies.planning.plain import CpuOptions, StaticOptions
 from policies.planning.queueing import QueueingOptions
-from policies.signals import SlotEnded
+from policies.signals import Event, SlotEnded
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
 
@@ -152,14 +153,15 @@ def play(load: Replayed, lasts_s: float, policy: PolicyOptions) -> Outcome:
         boot_s=BOOT_S,
         slot_s=1.0,
     )
+    told: list[Event] = []
     world = World(
         WorldOptions(
             seed=SEED, scheduler=scheduler, queries=(query,), machines=Machines(link_bytes_per_s=1e8), load_s=lasts_s
         ),
-        keep_told=True,
+        make_scheduler=lambda settings: LoggedScheduler(settings, lambda event, _: told.append(event)),
     )
     outcome = world.run()
-    ended = (event for event, _ in world.told if isinstance(event, SlotEnded))
+    ended = (event for event in told if isinstance(event, SlotEnded))
     counted = [event.queries[0] for event in ended if BEGUN_S <= event.at_s < lasts_s]
     waiting = np.array([slot.backlog_events + sum(slot.open_events.values()) for slot in counted])
     vm_s = outcome.usd / 0.36 * 3600.0

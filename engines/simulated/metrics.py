@@ -44,6 +44,21 @@ class MetricsEntry:
     other: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class GraphsSettings:
+    """With which settings graphs were simulated.
+
+    Attributes:
+        placement: the VM of each vertex.
+        tick_s: the length of a tick.
+        seed: of arrivals and failures.
+    """
+
+    placement: Mapping[str, str]
+    tick_s: float
+    seed: int
+
+
 class MetricCalculator(Protocol):
     """Calculates a metric of a simulation (CEPSim's MetricCalculator)."""
 

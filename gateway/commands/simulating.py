@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, fail, loaded
+
+if TYPE_CHECKING:
+    from gateway.simulate.command import Asked
 
 Served = Annotated[
     str | None, typer.Option(metavar="RATE", help="The rate that one engine host can serve, as in 2000/s.")
@@ -48,6 +50,13 @@ Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON 
 Html = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid, or graphs).")
 ]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Write event logs to this new folder, as a gateway has them: of the first seed, with its faults.",
+    ),
+]
 
 
 def register(main: typer.Typer) -> None:
@@ -70,59 +79,35 @@ def simulate(
     seeds: Seeds = 1,
     report: Report = None,
     html: Html = None,
+    events: Events = None,
 ) -> None:
     """Simulate a config, or CEPSim's graphs, in virtual time. A config is compared with home alone, or by policies."""
-    if _has_graphs(config):
-        others: dict[str, object] = {
-            "--served": served,
-            "--parameters": parameters,
-            "--trace": trace,
-            "--begins": begins,
-            "--model": model,
-            "--policy": policy,
-            "--stays-home": stays_home,
-            "--seeds": seeds > 1,
-        }
-        _simulate_graphs(config, seed, load_for, report, html, [name for name, given in others.items() if given])
-        return
-    from gateway.simulate import command
+    from gateway.simulate.command import Asked
 
-    found = loaded(config)
     policies = [name.strip() for name in policy.split(",") if name.strip()]
-    asked = command.Asked(
-        model=model or "runs", served=served, parameters=parameters or (), trace=trace, load_for=load_for or "10m",
-        begins=begins, stays_home=stays_home or (), seed=seed, seeds=seeds, policies=policies, report=report,
-        html=html,
+    asked = Asked(
+        model=model, served=served, parameters=parameters or (), trace=trace, load_for=load_for, begins=begins,
+        stays_home=stays_home or (), seed=seed, seeds=seeds, policies=policies, report=report, html=html,
+        events=events,
     )  # fmt: skip
-    try:
-        command.simulate(found, asked)
-    except command.BadInputError as error:
-        fail(str(error), BAD_INPUT)
-    except command.FailedError as error:
-        fail(str(error), FAILED)
+    _simulated(config, asked)
 
 
-def _has_graphs(path: Path) -> bool:
-    """Return whether a file has graphs and not a gateway's config; exit if it is neither."""
+def _simulated(path: Path, asked: Asked) -> None:
+    """Simulate what a file describes and print the result; exit if the file or an option is wrong."""
     from gateway.config import ConfigError
+    from gateway.simulate import command
+    from gateway.simulate.graphs.command import simulate_graphs
     from gateway.simulate.graphs.reading import is_graphs
 
     try:
-        return is_graphs(path)
-    except ConfigError as error:
+        if is_graphs(path):
+            simulate_graphs(path, asked)
+        else:
+            command.simulate(loaded(path), asked)
+    except (ConfigError, command.BadInputError) as error:
         fail(str(error), BAD_INPUT)
-
-
-def _simulate_graphs(
-    path: Path, seed: int, load_for: str | None, report: Path | None, html: Path | None, not_for_graphs: Sequence[str]
-) -> None:
-    """Simulate graphs and print the result; exit if the file or an option is wrong."""
-    from gateway.config import ConfigError
-    from gateway.simulate.graphs.command import BadGraphsError, simulate_graphs
-
-    try:
-        simulate_graphs(path, seed, load_for, report, html, not_for_graphs)
-    except (ConfigError, BadGraphsError) as error:
-        fail(str(error), BAD_INPUT)
+    except command.FailedError as error:
+        fail(str(error), FAILED)
     except OSError as error:
-        fail(f"{error.filename or report or html}: {error.strerror or error}", FAILED)
+        fail(f"{error.filename or asked.events or asked.report or asked.html}: {error.strerror or error}", FAILED)

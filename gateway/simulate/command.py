@@ -24,26 +24,35 @@ from gateway.simulate.comparing.playing import (
     result_lines,
     result_report,
 )
+from gateway.simulate.eventlogs import NO_LOGS, EventLogs, NotEmptyError
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.parameters.calibration import CalibrationError, read_calibration
 from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError
 
-FLUID = "fluid"
+RUNS, FLUID = "runs", "fluid"
 MODELS = {
-    "runs": "each run is simulated, including random waits",
+    RUNS: "each run is simulated, including random waits",
     FLUID: "load in arrays, slot by slot; below saturation there are no random waits",
 }
+_LOAD_FOR = "10m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The command's options; ``model`` is one of ``MODELS``; ``seeds`` are played, the first is ``seed``."""
+    """The command's options; None, or nothing in it: not given.
 
-    model: str
+    Attributes:
+        model: one of ``MODELS``.
+        seed: the first of the seeds.
+        seeds: how many are played.
+        events: where the event logs of the first seed go.
+    """
+
+    model: str | None
     served: str | None
     parameters: Sequence[Path]
     trace: Path | None
-    load_for: str
+    load_for: str | None
     begins: str | None
     stays_home: Sequence[str]
     seed: int
@@ -51,6 +60,7 @@ class Asked:
     policies: Sequence[str]
     report: Path | None
     html: Path | None
+    events: Path | None
 
 
 class BadInputError(ValueError):
@@ -66,14 +76,14 @@ def simulate(config: Config, asked: Asked) -> None:
 
     Raises:
         BadInputError: an option, or a file that it names, is wrong.
-        FailedError: the load is too high to be simulated, the simulated gateway broke an invariant, or a report cannot
-            be written.
+        FailedError: the load is too high to be simulated, or the simulated gateway broke an invariant.
+        OSError: a report or a log cannot be written.
     """
     try:
         if asked.html is not None and asked.model != FLUID:
-            raise BadInputError(f"--html needs the fluid model, not {asked.model}: add --model {FLUID}")
+            raise BadInputError(f"--html needs the fluid model, not {RUNS}: add --model {FLUID}")
         _simulate(config, asked)
-    except (UnitError, plan.TraceError, CalibrationError, contest.PolicyError) as error:
+    except (UnitError, plan.TraceError, CalibrationError, contest.PolicyError, NotEmptyError) as error:
         raise BadInputError(str(error)) from error
     except NeverAtRestError as error:
         raise FailedError(
@@ -83,16 +93,19 @@ def simulate(config: Config, asked: Asked) -> None:
     except BrokenPromiseError as error:
         mistake = "the simulated gateway broke an invariant; this is a bug in Spillway"
         raise FailedError(f"{mistake}: {error}") from error
-    except OSError as error:
-        raise FailedError(f"{error.filename or asked.report or asked.html}: {error.strerror or error}") from error
 
 
 def _simulate(config: Config, asked: Asked) -> None:
     world = _world_of(config, asked)
+    logs = EventLogs(asked.events, lambda text: typer.echo(text, err=True))
     seeds = range(asked.seed, asked.seed + asked.seeds)
-    play = _fluid if asked.model == FLUID else _runs
-    played = [play(config, replace(world, seed=seed), asked) for seed in seeds]
-    typer.echo(f"model: {asked.model} ({MODELS[asked.model]})")
+    model = asked.model or RUNS
+    play = _fluid if model == FLUID else _runs
+    played = [
+        play(config, replace(world, seed=seed), asked.policies, logs if seed == asked.seed else NO_LOGS)
+        for seed in seeds
+    ]
+    typer.echo(f"model: {model} ({MODELS[model]})")
     if len(seeds) > 1:
         typer.echo(f"seeds: {seeds[0]} to {seeds[-1]}; median, lowest and highest of each figure by itself")
     for line in result_lines(played):
@@ -116,7 +129,7 @@ def _world_of(config: Config, asked: Asked) -> WorldOptions:
         config,
         served_per_s=None if asked.served is None else rate_per_s(asked.served),
         calibration=measured,
-        for_s=duration_s(asked.load_for),
+        for_s=duration_s(asked.load_for or _LOAD_FOR),
         begins_wall_s=0.0 if asked.begins is None else _wall_s(asked.begins),
         seed=asked.seed,
         trace=recorded,
@@ -134,14 +147,14 @@ def _wall_s(text: str) -> float:
     return at.timestamp()
 
 
-def _runs(config: Config, world: WorldOptions, asked: Asked) -> Played:
-    return play_runs(contest.variants(config, world, asked.policies) if asked.policies else alone_and_configured(world))
+def _runs(config: Config, world: WorldOptions, policies: Sequence[str], logs: EventLogs) -> Played:
+    return play_runs(contest.variants(config, world, policies) if policies else alone_and_configured(world), logs)
 
 
-def _fluid(config: Config, world: WorldOptions, asked: Asked) -> Played:
-    policies = asked.policies or (contest.HOME_ALONE, contest.AS_CONFIGURED)
+def _fluid(config: Config, world: WorldOptions, policies: Sequence[str], logs: EventLogs) -> Played:
+    names = policies or (contest.HOME_ALONE, contest.AS_CONFIGURED)
     with _progress() as bars:
-        return play_fluid(contest.hold(config, world, policies, lambda name: _bar(bars, name)))
+        return play_fluid(contest.hold(config, world, names, lambda name: _bar(bars, name), logs))
 
 
 def _progress() -> Progress:

@@ -40,6 +40,7 @@ def test_mistakes_are_told_with_exit_code_2(tmp_path: Path) -> None:
     path = written(tmp_path)
     for arguments, says in (
         (("--served", "100/s"), "--served: only for a gateway's config"),
+        (("--policy", "home", "--seeds", "2"), "--policy, --seeds: only for a gateway's config"),
         (("--model", "fluid", "--policy", "home"), "--model, --policy"),
         (("--for", "10"), '--for: "10" is not a duration'),
         (("--for", "25h"), "for: is longer than 24h"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from typer.testing import CliRunner
 from gateway.cli import main
 from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.drawing import drawn
+from gateway.simulate.eventlogs import LoggedScheduler
 from gateway.simulate.runs.world import World
 from gateway.views.why.eventlog import EventLog, LoggedEvent, all_logged
 from gateway.views.why.plainjson import dumps
 from gateway.views.why.spending import Spending, summed, told_spending
 from policies.money.billing import BillingTerms, Traffic
-from policies.signals import HOME, Event, QuerySlot, SlotEnded, VmGone, VmReady
+from policies.signals import HOME, Command, Event, QuerySlot, SlotEnded, VmGone, VmReady
 from tests.policies.policy_data import query_settings, scheduler_settings
 
 TERMS = BillingTerms(60.0, 60.0, 3.6, 0.5)
@@ -65,9 +67,12 @@ def test_what_was_before_is_not_counted() -> None:
 def test_the_sum_is_that_of_the_ledger(seed: int) -> None:
     """Worlds with launches that fail, VMs that are lost and VMs that hang."""
     options = drawn(seed)
-    world = World(options, keep_told=True)
-    usd = world.run().usd
-    logged = [LoggedEvent(event, tuple(map(dumps, commands))) for event, commands in world.told]
+    logged: list[LoggedEvent] = []
+
+    def note(event: Event, commands: Sequence[Command]) -> None:
+        logged.append(LoggedEvent(event, tuple(map(dumps, commands))))
+
+    usd = World(options, make_scheduler=lambda settings: LoggedScheduler(settings, note)).run().usd
     found = summed(options.scheduler, logged, 0.0)
     assert sum(found.usd.values()) == pytest.approx(usd, rel=1e-6, abs=1e-9)
     assert found.usd["worked"] >= 0

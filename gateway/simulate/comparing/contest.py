@@ -13,6 +13,7 @@ from gateway.config import Config
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_findings
 from gateway.config.settings import scheduler_settings
 from gateway.simulate.comparing.optimum import NoOptimumError, optimum, window_slots
+from gateway.simulate.eventlogs import NO_LOGS, EventLogs
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
 from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.simulate.fluid.world import FluidWorld
@@ -133,6 +134,7 @@ def hold(
     world: WorldOptions,
     policies: Sequence[str],
     progress: Callable[[str], Callable[[int, int], None]] | None = None,
+    logs: EventLogs = NO_LOGS,
 ) -> Contest:
     """Simulate each policy with the same events.
 
@@ -141,18 +143,22 @@ def hold(
         world: its plan.
         policies: names, as for ``with_policy``.
         progress: called with a policy's name; returns a function that is called with (slot, slots).
+        logs: of the schedulers; those without faults have none.
 
     Raises:
         PolicyError: see ``with_policy``.
+        OSError: a log cannot be written.
     """
     worlds = variants(config, world, policies)
 
-    def play(name: str, one: WorldOptions) -> FluidOutcome:
-        return FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
+    def play(name: str, one: WorldOptions, logs: EventLogs) -> FluidOutcome:
+        with logs.scheduler_of(name) as make_scheduler:
+            options = replace(fluid_world(one), make_scheduler=make_scheduler)
+            return FluidWorld(options, None if progress is None else progress(name)).run()
 
-    outcomes = {name: play(name, one) for name, one in worlds.items()}
+    outcomes = {name: play(name, one, logs) for name, one in worlds.items()}
     calm = {
-        name: play(f"{name} {WITHOUT_FAULTS}", replace(one, faults=Faults()))
+        name: play(f"{name} {WITHOUT_FAULTS}", replace(one, faults=Faults()), NO_LOGS)
         for name, one in worlds.items()
         if one.faults != Faults()
     }

@@ -10,7 +10,9 @@ from gateway.simulate.comparing.contest import WITHOUT_FAULTS, Contest
 from gateway.simulate.comparing.faults import LEGEND, faults_table, harm
 from gateway.simulate.comparing.figures import Table, told, written
 from gateway.simulate.comparing.tables import fluid_notes, fluid_table, runs_notes, runs_table
+from gateway.simulate.eventlogs import NO_LOGS, EventLogs
 from gateway.simulate.options import Faults, WorldOptions
+from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.world import World
 
 
@@ -37,19 +39,29 @@ def alone_and_configured(world: WorldOptions) -> dict[str, WorldOptions]:
     return {"private only": alone, "as configured": world}
 
 
-def play_runs(worlds: Mapping[str, WorldOptions]) -> Played:
+def play_runs(worlds: Mapping[str, WorldOptions], logs: EventLogs = NO_LOGS) -> Played:
     """Simulate worlds run by run.
+
+    Args:
+        worlds: by name.
+        logs: of the schedulers; those without faults have none.
 
     Raises:
         BrokenPromiseError: an invariant is broken.
+        OSError: a log cannot be written.
     """
-    outcomes = {name: World(one).run() for name, one in worlds.items()}
+    outcomes = {name: _logged(name, one, logs) for name, one in worlds.items()}
     calm = {name: World(replace(one, faults=Faults())).run() for name, one in worlds.items() if one.faults != Faults()}
     report: dict[str, object] = {name: asdict(outcome) for name, outcome in outcomes.items()}
     if calm:
         report[WITHOUT_FAULTS] = {name: asdict(outcome) for name, outcome in calm.items()}
     harms = {name: harm(outcomes[name], one) for name, one in calm.items()}
     return Played(runs_table(outcomes), faults_table(harms) if harms else None, report)
+
+
+def _logged(name: str, world: WorldOptions, logs: EventLogs) -> WorldOutcome:
+    with logs.scheduler_of(name) as make_scheduler:
+        return World(world, make_scheduler=make_scheduler).run()
 
 
 def play_fluid(held: Contest) -> Played:

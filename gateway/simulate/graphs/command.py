@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,62 +12,63 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.config.words.units import UnitError, duration_s
+from gateway.simulate.command import Asked, BadInputError
+from gateway.simulate.eventlogs import EventLogs, NotEmptyError
 from gateway.simulate.graphs.building import CannotBuildError
 from gateway.simulate.graphs.model import GraphsFile
 from gateway.simulate.graphs.playing import GraphsOutcome, play
 from gateway.simulate.graphs.reading import read_graphs
 
-
-class BadGraphsError(ValueError):
-    """The file or the options cannot be simulated."""
+_ONLY_FOR_CONFIGS = ("served", "parameters", "trace", "begins", "model", "policies", "stays_home")
 
 
-def simulate_graphs(
-    path: Path, seed: int, load_for: str | None, report: Path | None, html: Path | None, not_for_graphs: Sequence[str]
-) -> None:
+def simulate_graphs(path: Path, asked: Asked) -> None:
     """Simulate, and print what came of it.
 
     Args:
         path: of the file.
-        seed: of arrivals and failures.
-        load_for: how long, instead of the file's own ``for``.
-        report: where JSON goes.
-        html: where the page goes.
-        not_for_graphs: options that were given, and that only a gateway's config has a use for.
+        asked: the command's options.
 
     Raises:
         ConfigError: the file has mistakes.
-        BadGraphsError: an option is wrong, or what the file describes cannot be.
-        OSError: a report cannot be written.
+        BadInputError: an option is wrong, or what the file describes cannot be.
+        OSError: a report or a log cannot be written.
     """
-    if not_for_graphs:
-        raise BadGraphsError(
-            f"{', '.join(not_for_graphs)}: only for a gateway's config, and {path} has graphs: remove it"
-        )
+    given = [_option(name) for name in _ONLY_FOR_CONFIGS if getattr(asked, name)]
+    if asked.seeds > 1:
+        given.append("--seeds")
+    if given:
+        raise BadInputError(f"{', '.join(given)}: only for a gateway's config, and {path} has graphs: remove it")
     try:
-        if load_for is not None:
-            duration_s(load_for)
-        file = read_graphs(path, {} if load_for is None else {"for": load_for})
-        outcome = _played(file, seed)
+        if asked.load_for is not None:
+            duration_s(asked.load_for)
+        file = read_graphs(path, {} if asked.load_for is None else {"for": asked.load_for})
+        outcome = _played(file, asked.seed, EventLogs(asked.events, lambda text: typer.echo(text, err=True)))
     except UnitError as error:
-        raise BadGraphsError(f"--for: {error}") from error
+        raise BadInputError(f"--for: {error}") from error
+    except NotEmptyError as error:
+        raise BadInputError(str(error)) from error
     except CannotBuildError as error:
-        raise BadGraphsError(f"{path}: {error}") from error
+        raise BadInputError(f"{path}: {error}") from error
     for line in graphs_table(outcome):
         typer.echo(line)
-    if report is not None:
-        report.write_text(json.dumps(asdict(outcome), indent=2) + "\n", encoding="utf-8")
-    if html is not None:
+    if asked.report is not None:
+        asked.report.write_text(json.dumps(asdict(outcome), indent=2) + "\n", encoding="utf-8")
+    if asked.html is not None:
         from gateway.simulate.graphs.graphpage import write_graph_page
 
-        write_graph_page(outcome, html)
+        write_graph_page(outcome, asked.html)
 
 
-def _played(file: GraphsFile, seed: int) -> GraphsOutcome:
+def _option(name: str) -> str:
+    return "--policy" if name == "policies" else f"--{name.replace('_', '-')}"
+
+
+def _played(file: GraphsFile, seed: int, logs: EventLogs) -> GraphsOutcome:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("graphs", total=file.for_s)
-        return play(file, seed, lambda at_s: bars.update(task, completed=at_s))
+        return play(file, seed, lambda at_s: bars.update(task, completed=at_s), logs)
 
 
 def graphs_table(outcome: GraphsOutcome) -> Iterator[str]:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engines.simulated.metrics import EventTotals, Latency, MetricsBin, MetricsByTime, Throughput
+from engines.simulated.metrics import EventTotals, GraphsSettings, Latency, MetricsBin, MetricsByTime, Throughput
 from engines.simulated.placement import SimulatedVm
 from engines.simulated.query import Consumer
 from engines.simulated.running import RunningProducer
 from engines.simulated.simulation import Simulation
+from gateway.simulate.eventlogs import NO_LOGS, EventLogs
 from gateway.simulate.graphs.building import BuiltGraphs, build
 from gateway.simulate.graphs.model import GraphsFile
 from policies.money.billing import BillingTerms
@@ -106,23 +107,28 @@ class GraphsOutcome:
         return sum(vm.usd for vm in self.vms)
 
 
-def play(file: GraphsFile, seed: int, progress: Callable[[float], None] = lambda _: None) -> GraphsOutcome:
+def play(
+    file: GraphsFile, seed: int, progress: Callable[[float], None] = lambda _: None, logs: EventLogs = NO_LOGS
+) -> GraphsOutcome:
     """Simulate a checked file.
 
     Args:
         file: the file.
         seed: of arrivals and failures.
         progress: called with the simulated time, in s, now and then.
+        logs: where the event log goes.
 
     Raises:
         CannotBuildError: see ``build``.
+        OSError: the log cannot be written.
     """
     built = build(file, seed)
     latency, throughput = Latency(file.measure_from_s), Throughput(built.queries, file.measure_from_s)
     seconds, minutes = MetricsByTime(built.queries, SECOND_S), MetricsByTime(built.queries, MINUTE_S)
     totals = EventTotals()
-    simulation = built.simulation([latency, throughput, seconds, minutes, totals])
-    queues = _run(simulation, file.for_s, progress)
+    with logs.entries_of(GraphsSettings(built.placement, file.tick_s, seed)) as logged:
+        simulation = built.simulation([latency, throughput, seconds, minutes, totals, *logged])
+        queues = _run(simulation, file.for_s, progress)
     until_s = simulation.now_s
     consumers = [
         ConsumerOutcome(

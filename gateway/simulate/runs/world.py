@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 
 from gateway.core.decide.profiler import Profiler
-from gateway.core.decide.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.fleet.fitting import fit
 from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.options import QueryOptions, WorldOptions
@@ -50,23 +50,23 @@ class World:
         options: its options.
         keep_trace: whether the lines of the trace are kept.
         thorough: whether all invariants are checked after each step; otherwise the costly ones only at each slot's end.
-        keep_told: whether ``told`` is kept.
-
-    Attributes:
-        told: each event that the scheduler got, with the commands that it returned.
+        make_scheduler: creates the scheduler.
     """
 
     def __init__(
-        self, options: WorldOptions, *, keep_trace: bool = False, thorough: bool = False, keep_told: bool = False
+        self,
+        options: WorldOptions,
+        *,
+        keep_trace: bool = False,
+        thorough: bool = False,
+        make_scheduler: Callable[[SchedulerSettings], Scheduler] = Scheduler,
     ) -> None:
         self._options = options
-        self._keep_told = keep_told
         self._thorough = thorough
         self._agenda = agenda = Agenda()
         self.trace = trace = Trace(agenda, keep=keep_trace)
-        self._scheduler = Scheduler(options.scheduler)
+        self._scheduler = make_scheduler(options.scheduler)
         self._policies = Policies(options.scheduler.queries, options.scheduler.site)
-        self.told: list[tuple[Event, Sequence[Command]]] = []
         self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
         self._queries = {query.settings.name: self._make_query(query) for query in options.queries}
         self._counts = FaultCounts()
@@ -192,8 +192,6 @@ class World:
             self.trace.note(str(event))
         commands = self._scheduler.handle(event)
         self._scheduler.validate()
-        if self._keep_told:
-            self.told.append((event, tuple(commands)))
         for command in commands:
             if command.cause.event_id != event.event_id:
                 raise BrokenPromiseError(f"{command} does not name its cause")

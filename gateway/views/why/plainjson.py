@@ -91,6 +91,7 @@ def _valued(value: Any) -> Any:
 @cache
 def _classes() -> Mapping[str, Callable[..., Any]]:
     """Return the classes that are written, by name; the planner's need scipy, which takes long to import."""
+    from engines.simulated.metrics import GraphsSettings, MetricsEntry
     from gateway.core.decide.scheduler import SchedulerSettings
     from policies import advice, announcement, signals, slot, steering
     from policies.auto import policy as auto
@@ -106,5 +107,5 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     learned = (auto, forecaster, kernels, likelihood, lookahead, plain, planner, queueing, degree)
     queues = (distributions, loadtable)
     found: dict[str, Any] = {name: each for module in (*ours, *learned, *queues) for name, each in vars(module).items()}
-    found["SchedulerSettings"] = SchedulerSettings
+    found |= {each.__name__: each for each in (SchedulerSettings, GraphsSettings, MetricsEntry)}
     return {_WRITTEN_AS.get(name, name): found[name] for name in found if is_dataclass(found[name])}

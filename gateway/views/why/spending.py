@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.core.decide.scheduler import SchedulerSettings
-from gateway.views.why.eventlog import LoggedEvent
+from gateway.views.why.eventlog import LoggedEvent, LogSettings, of_gateway
 from policies.money.billing import BillingTerms, Traffic
 from policies.signals import HOME, SlotEnded, VmAdopted, VmFailed, VmGone, VmReady
 from policies.steering import SettingsChanged
@@ -157,22 +157,23 @@ class _Account:
         return True
 
 
-def summed(
-    settings: SchedulerSettings, logged: Iterable[SchedulerSettings | LoggedEvent], since_wall_s: float
-) -> Spending:
+def summed(settings: SchedulerSettings, logged: Iterable[LogSettings | LoggedEvent], since_wall_s: float) -> Spending:
     """Return what logs of gateways say, from a time on.
 
     Args:
         settings: of the config, where a log does not have its own any more.
         logged: each gateway's settings and events.
         since_wall_s: in seconds since 1970.
+
+    Raises:
+        LogError: a log is that of simulated graphs.
     """
     account = _Account(settings, since_wall_s)
     for each in logged:
-        if isinstance(each, SchedulerSettings):
-            account.begin(each)
-        else:
+        if isinstance(each, LoggedEvent):
             account.add(each)
+        else:
+            account.begin(of_gateway(each))
     return account.spending
 
 
