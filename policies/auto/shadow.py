@@ -1,8 +1,8 @@
 """A rule beside the real gateway: what it would have done with the events that really came, and what it would cost.
 
-Home and VMs are a fluid with their measured rates. Events are processed at home first, and in the cloud as far as home
-cannot. VMs boot, are billed in blocks, and end with their blocks, and equation 1 acts where the rule leaves it to do
-so, all as in the gateway. A rule in a shadow sees the shadow's latency, backlog and VMs, never the real ones.
+Home and VMs are a fluid with their measured rates. Events are processed at home first, and in the cloud, as far as home
+cannot, while equation 2 holds. VMs boot, are billed in blocks, and end with their blocks, and equation 1 acts where the
+rule leaves it to do so, all as in the gateway. A rule in a shadow sees the shadow's latency, backlog and VMs, never the real ones.
 """
 
 from __future__ import annotations
@@ -121,6 +121,8 @@ class Shadow:
         came = seen.slot.input_rate * slot_s
         home, cloud = capacity.home_rate * slot_s, capacity.vm_rate * slot_s * len(serving)
         waited_s = capacity.wait_s(self._backlog, len(serving))
+        if waited_s < self._switching.send_above_s:  # equation 2
+            cloud = 0.0
         there = self._backlog + came
         sent = min(max(0.0, there - home), cloud)
         self._backlog = max(0.0, there - home - cloud)
