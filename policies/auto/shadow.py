@@ -2,7 +2,8 @@
 
 Home and VMs are a fluid with their measured rates. Events are processed at home first, and in the cloud, as far as home
 cannot, while equation 2 holds. VMs boot, are billed in blocks, and end with their blocks, and equation 1 acts where the
-rule leaves it to do so, all as in the gateway. A rule in a shadow sees the shadow's latency, backlog and VMs, never the real ones.
+rule leaves it to do so, all as in the gateway. A rule in a shadow sees the shadow's latency, backlog and VMs, never the
+real ones.
 """
 
 from __future__ import annotations
