@@ -251,7 +251,8 @@ class Fleet:
         self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
         for name, machine in self.live.items():
             for slot in event.queries:
-                machine.block_use.observe(name, slot)
+                if machine.is_warm(event.at_s):
+                    machine.block_use.observe(name, slot)
                 if name in slot.raw_bytes:
                     machine.block_raw_bytes[slot.query] += slot.raw_bytes[name]
             payload_bytes = {slot.query: slot.sent_bytes[name] for slot in event.queries if name in slot.sent_bytes}

@@ -12,6 +12,9 @@ from policies.money.billing import NO_TRAFFIC, BillingTerms, Traffic
 from policies.vms.use import BlockUse
 from policies.vms.vm import VmInput, VmState
 
+_WARM_UP_S = 10.0
+"""The first micro-batches of a VM also compile: on a busy machine they took three times as long as later ones."""
+
 _OUT_OF_USE = frozenset({VmState.ENDING, VmState.FAILED, VmState.LOST, VmState.GONE})
 
 
@@ -63,7 +66,7 @@ class VmAccount:
         ends_s: when the cloud reclaims it, if the cloud announced it.
         payers: the queries that asked for it, or kept it; they share the cost of its time equally.
         block_raw_bytes: D by query: raw bytes sent since the last keep-or-stop decision.
-        block_use: what it was good for since then.
+        block_use: what it was good for since then; its first seconds do not count.
         block_payload_bytes: payloads sent since the cost was last booked, by query.
         block_traffic_usd: the price of the traffic since then, by query.
         slot_traffic_usd: the price of the traffic in the last slot, by query.
@@ -103,6 +106,10 @@ class VmAccount:
     def is_used(self) -> bool:
         """Whether any event was sent to it since the last keep-or-stop decision, or answered by it."""
         return bool(self.block_raw_bytes.total() or self.block_use.answered_events or self.block_use.sent_events)
+
+    def is_warm(self, at_s: float) -> bool:
+        """Return whether its times say something of it: those of its first micro-batches are those of a cold engine."""
+        return self.ready_s is not None and at_s - self.ready_s > _WARM_UP_S
 
     def note(self, happened: VmInput, at_s: float) -> None:
         """Note when its use began and ended."""

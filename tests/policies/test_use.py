@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.money.billing import BillingTerms
 from policies.signals import QuerySlot, VmDrained, VmGone
+from policies.vms.machine import VmAccount
 from policies.vms.use import BlockUse, Rest
+from policies.vms.vm import VmInput, VmState
 from tests.policies.policy_data import ALL_HOME, sending
 
 TIMES = st.floats(0.1, 500.0)
@@ -70,6 +73,8 @@ def test_the_first_idle_vm_has_no_effect_and_the_second_in_a_row_has() -> None:
 
 def test_a_vm_of_no_use_is_not_kept_and_the_next_one_waits_and_the_reason_is_told() -> None:
     checked = sending(max_vms=1)
+    for _ in range(11):
+        assert checked.slot(3.5) == []
     checked.slot(3.5, dispatched_events={"vm-1": 500})
     for _ in range(200):
         if commands := checked.slot(3.5):
@@ -86,3 +91,11 @@ def test_a_vm_of_no_use_is_not_kept_and_the_next_one_waits_and_the_reason_is_tol
         assert checked.now_s < 200.0
     assert commands == [("start", "vm-2")]
     assert checked.now_s >= 140.0
+
+
+def test_a_vm_is_not_judged_by_its_first_micro_batches() -> None:
+    lease = BillingTerms(10.0, 10.0, 0.36, 0.0)
+    machine = VmAccount("vm-1", lease, VmState.IDLE, 0.0, 0.0, 0.0, 10.0)
+    assert not machine.is_warm(30.0), "it is not ready"
+    machine.note(VmInput.READY, 40.0)
+    assert [machine.is_warm(at_s) for at_s in (40.0, 50.0, 50.5)] == [False, False, True]
