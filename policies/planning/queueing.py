@@ -35,6 +35,8 @@ _LEAST_RATE = 1e-3
 """A window without events counts as this many a second: a rate of 0 has no time between events."""
 
 _ENGINES_MOST = 65
+_FAILURES_MOST = 6
+"""A table that could not be computed is ordered again after twice as many windows each time, up to this power of 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class QueueingPolicy(WindowedPolicy):
         self._search = EngineSearch(min(ENGINES_HOME + max(1, site.max_vms), _ENGINES_MOST))
         self._shape: QueueShape | None = None
         self._ordered = self._learning = False
+        self._failures = self._rest_windows = 0
         self._loads: deque[float] = deque(maxlen=self._ahead + 1)
         self._adaptation = Adaptation(ENGINES_HOME, horizon_s)
         self._band = _ErrorBand(self._ahead)
@@ -112,6 +115,8 @@ class QueueingPolicy(WindowedPolicy):
         if self._learned is not None and self._learning:
             self._learned.fitted(tuple(each for each in models if isinstance(each, Trained)), trouble)
         self._ordered = self._learning = False
+        self._failures = min(self._failures + 1, _FAILURES_MOST) if trouble else 0
+        self._rest_windows = 2**self._failures if trouble else 0
         for each in models:
             if isinstance(each, LoadTable):
                 self._search.table = each
@@ -177,7 +182,8 @@ class QueueingPolicy(WindowedPolicy):
         busy_s = self.times.event_s_in(self._search.group(rate, goal.limit_events))
         vm_s, home_s = (event_s, event_s) if busy_s is None else busy_s
         home = vm_s / home_s
-        self._shape = self._search.wanted(rate, home, goal)
+        self._rest_windows = max(0, self._rest_windows - 1)
+        self._shape = None if self._rest_windows else self._search.wanted(rate, home, goal)
         if window.input_rate <= 0:
             return event_s / ahead_s, home, ENGINES_HOME, "no events came"
         found = self._search.needed(rate, vm_s, home, goal)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from policies.advice import Advice, Seen, Site
@@ -17,7 +19,7 @@ class Asked:
     """A policy that is asked in each window, while home completes 1,000 events a second."""
 
     def __init__(self, ahead_s: float | None = None) -> None:
-        self._policy = QueueingPolicy(QueueingOptions(window_s=WINDOW_S, ahead_s=ahead_s), SITE, latency_s=2.0)
+        self.policy = QueueingPolicy(QueueingOptions(window_s=WINDOW_S, ahead_s=ahead_s), SITE, latency_s=2.0)
         self._at_s = 0.0
 
     def window(self, boot_s: float, rate: float = 500.0) -> Advice:
@@ -31,7 +33,7 @@ class Asked:
             completed_events={HOME: events},
             busy_s={HOME: events / 1000.0},
         )
-        return self._policy.advise(Seen(at_s=self._at_s, wall_s=self._at_s, slot=slot, boot_s=boot_s))
+        return self.policy.advise(Seen(at_s=self._at_s, wall_s=self._at_s, slot=slot, boot_s=boot_s))
 
 
 def in_s(advice: Advice) -> float:
@@ -61,3 +63,14 @@ def test_an_engine_is_cancelled_once_another_could_have_replaced_it() -> None:
 def test_a_horizon_of_the_config_stays() -> None:
     asked = Asked(ahead_s=20.0)
     assert in_s(asked.window(5.0)) == in_s(asked.window(60.0)) == pytest.approx(17.5)
+
+
+def test_a_table_that_cannot_be_computed_is_ordered_ever_more_rarely() -> None:
+    asked, ordered_at = Asked(), []
+    for window in range(60):
+        asked.window(5.0)
+        if asked.policy.fit_order() is not None:
+            ordered_at.append(window)
+            asked.policy.fitted((), "no memory")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(ordered_at)]
+    assert gaps[:4] == [2, 4, 8, 16]
