@@ -178,7 +178,7 @@ def profile(
         list[str] | None, typer.Option(metavar="QUERY", help="Measure this query; repeatable. Default: all.")
     ] = None,
 ) -> None:
-    """Measure on real Spark how long the micro-batches of a query take, for simulate --parameters."""
+    """Measure for simulate --parameters how long Spark takes for a query, and how many of its bytes cross the WAN."""
     found = loaded(config)
     from engines.spark.session import SessionError
     from gateway.simulate.parameters.calibration import write_calibration
@@ -201,6 +201,8 @@ def profile(
             f"{one.run_s * 1e3:.1f} ms (± {one.run_error_s * 1e3:.1f}) for each run after the first, and "
             f"{one.event_s * 1e6:.1f} µs an event (± {one.event_error_s * 1e6:.1f}): {one.events_per_s:,.0f} events/s"
         )
+        if one.sent_part is not None:
+            typer.echo(f"{name}: {one.sent_part:.1%} of its raw bytes would cross the WAN ({one.sent_from})")
 
 
 @main.command(epilog="Example: spillway prepare")

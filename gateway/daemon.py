@@ -376,7 +376,7 @@ class Daemon:
             queries=self._queries,
             home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
-            shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
+            shape=None if link is None else (link.delay_s, link.bytes_per_s),
             profiler=self._profiler,
             clock=self._clock,
             emit=self._deciding.handle,

@@ -269,6 +269,11 @@ class EmulateLinkConfig(Section):
     delay_s: Duration = Field(alias="delay")
     rate_bits_per_s: LinkRate = Field(alias="rate")
 
+    @property
+    def bytes_per_s(self) -> float:
+        """Return how many bytes pass each way in a second."""
+        return self.rate_bits_per_s / 8
+
 
 class FreezeConfig(Section):
     """A time of the week in which no VM is launched or given back.

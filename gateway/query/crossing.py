@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from gateway.config.models import PayloadConfig
-from infra.messages import ColumnUse, Predicate, QueryPlan
+from infra.messages import HEARTBEAT, ColumnUse, Predicate, QueryPlan
+from infra.payload import CodecPolicy, Encoder
+from infra.payload.caching import CachingEncoder
 from infra.payload.sealing import (
     Affixes,
     Constant,
@@ -100,6 +102,62 @@ def crossing_of(payload: PayloadConfig, plan: QueryPlan, columns: pa.Schema) -> 
         affixes={name: affixes for name, affixes in judge.affixes.items() if name in sent.names},
         copies={result: name for name in judge.affixes for result in judge.use(name).copies},
     )
+
+
+class Encoding(NamedTuple):
+    """How the runs of a query are encoded for a VM.
+
+    Attributes:
+        encoder: packs runs.
+        predicates: the row conditions that it applies.
+        codecs: how it packs.
+    """
+
+    encoder: Encoder | CachingEncoder
+    predicates: tuple[Predicate, ...]
+    codecs: CodecPolicy
+
+
+def encoding_of(
+    crossing: Crossing,
+    payload: PayloadConfig,
+    plan: QueryPlan,
+    columns: pa.Schema,
+    seals: Mapping[str, Seal],
+    *,
+    divided: bool = False,
+    selects: bool = False,
+) -> Encoding:
+    """Return how the runs of a query are encoded for a lane to a VM, which needs an encoder of its own.
+
+    Args:
+        crossing: what is sent.
+        payload: the query's config.
+        plan: the properties of its plan.
+        columns: the Arrow schema of its events.
+        seals: by column that is sent.
+        divided: whether it is a part of a query, whose runs have one more column.
+        selects: whether its events are put together into selections, which one more column marks.
+
+    Raises:
+        ValueError: as ``Encoder`` does.
+    """
+    codecs = CodecPolicy.parse(payload.compress).without_dictionaries(crossing.sealed)
+    # A stateful host counts every seq, and a row that no result needs may still move the watermark.
+    predicates = plan.predicates if payload.filter and not plan.stateful else ()
+    schema, needed = (of_runs(each, divided=divided) for each in (columns, crossing.sent))
+    encoder = Encoder(schema, needed=needed, predicates=predicates, codecs=codecs, seals=seals)
+    return Encoding(CachingEncoder(encoder) if selects else encoder, predicates, codecs)
+
+
+def of_runs(events: pa.Schema, *, divided: bool) -> pa.Schema:
+    """Return the schema in which runs are encoded whose events have this one.
+
+    Args:
+        events: the schema.
+        divided: whether the runs are of a part of a query.
+    """
+    return events.append(pa.field(HEARTBEAT, pa.bool_())) if divided else events
 
 
 def _needed(payload: PayloadConfig, plan: QueryPlan, columns: pa.Schema) -> pa.Schema:

@@ -18,7 +18,7 @@ from gateway.hosts.connection import Connection, Listener, QueryRefusedError
 from gateway.hosts.databases import DatabaseCopies
 from gateway.hosts.shipping import TableVersions
 from gateway.query.audit import AuditLog
-from gateway.query.crossing import Crossing, crossing_of
+from gateway.query.crossing import Crossing, crossing_of, encoding_of, of_runs
 from gateway.query.flow.keyed.parts import part_name
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.run import BATCH_RUNS_MAX
@@ -26,7 +26,6 @@ from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial
 from infra.clock import Clock
 from infra.link.keys.secret_files import create_private
 from infra.messages import (
-    HEARTBEAT,
     Completed,
     Credit,
     IsolatingMessage,
@@ -99,13 +98,6 @@ class Opening:
         self._schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         self.crossing = crossing_of(self._payload, ready.plan, self._schema)
 
-    def _of_runs(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema in which runs are encoded whose events have this one."""
-        return schema.append(pa.field(HEARTBEAT, pa.bool_())) if self._divided else schema
-
-    def _encoder(self, of_events: Encoder) -> Encoder | CachingEncoder:
-        return CachingEncoder(of_events) if self._selects else of_events
-
     @property
     def plan(self) -> QueryPlan:
         """The plan, which may not be switched if protected fields prevent it."""
@@ -115,21 +107,25 @@ class Opening:
         """Return the lane, which receives messages from now on."""
         if self._connection.name == HOME:
             codecs = CodecPolicy.parse("none")
-            encoder = self._encoder(Encoder(self._of_runs(self._schema), codecs=codecs))
+            of_events = Encoder(of_runs(self._schema, divided=self._divided), codecs=codecs)
+            encoder = CachingEncoder(of_events) if self._selects else of_events
             self._lane = Lane(self._connection, self.ready, encoder, (), codecs, owner, clock)
         else:
             self._lane = self._lane_away(owner, clock)
         return self._lane
 
     def _lane_away(self, owner: LaneOwner, clock: Clock) -> Lane:
-        codecs = CodecPolicy.parse(self._payload.compress).without_dictionaries(self.crossing.sealed)
-        # A stateful host counts every seq, and a row that no result needs may still move the watermark.
-        filters = self._payload.filter and not self.ready.plan.stateful
-        predicates = self.ready.plan.predicates if filters else ()
         seals, of_results = self.crossing.seals(self.keys)
-        schema, needed = self._of_runs(self._schema), self._of_runs(self.crossing.sent)
-        encoder = self._encoder(Encoder(schema, needed=needed, predicates=predicates, codecs=codecs, seals=seals))
-        return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
+        how = encoding_of(
+            self.crossing,
+            self._payload,
+            self.ready.plan,
+            self._schema,
+            seals,
+            divided=self._divided,
+            selects=self._selects,
+        )
+        return Lane(self._connection, self.ready, *how, owner, clock, of_results)
 
 
 def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) -> OpenQuery:

@@ -26,7 +26,7 @@ from gateway.simulate.comparing.playing import (
 )
 from gateway.simulate.eventlogs import NO_LOGS, EventLogs, NotEmptyError
 from gateway.simulate.options import WorldOptions
-from gateway.simulate.parameters.calibration import CalibrationError, read_calibration
+from gateway.simulate.parameters.calibration import Calibration, CalibrationError, read_calibration
 from gateway.simulate.runs.promises import BrokenPromiseError, NeverAtRestError
 
 RUNS, FLUID = "runs", "fluid"
@@ -96,7 +96,8 @@ def simulate(config: Config, asked: Asked) -> None:
 
 
 def _simulate(config: Config, asked: Asked) -> None:
-    world = _world_of(config, asked)
+    measured = read_calibration(*asked.parameters)
+    world = _world_of(config, asked, measured)
     logs = EventLogs(asked.events, lambda text: typer.echo(text, err=True))
     seeds = range(asked.seed, asked.seed + asked.seeds)
     model = asked.model or RUNS
@@ -106,6 +107,7 @@ def _simulate(config: Config, asked: Asked) -> None:
         for seed in seeds
     ]
     typer.echo(f"model: {model} ({MODELS[model]})")
+    typer.echo(plan.sent_text(world, measured))
     if len(seeds) > 1:
         typer.echo(f"seeds: {seeds[0]} to {seeds[-1]}; median, lowest and highest of each figure by itself")
     for line in result_lines(played):
@@ -120,9 +122,8 @@ def _simulate(config: Config, asked: Asked) -> None:
         write_page(contests, world.scheduler.queries, asked.html)
 
 
-def _world_of(config: Config, asked: Asked) -> WorldOptions:
+def _world_of(config: Config, asked: Asked, measured: Calibration) -> WorldOptions:
     recorded = None if asked.trace is None else plan.read_trace(asked.trace)
-    measured = read_calibration(*asked.parameters)
     if asked.model == FLUID and (keys := measured.faults.only_in_runs):
         raise BadInputError(f"faults: --model {FLUID} does not simulate {' and '.join(keys)}: use --model runs")
     return plan.plan(

@@ -24,6 +24,9 @@ from policies.switching.query import QuerySettings
 WAITING_PART = 0.5
 """About half of a full lane's content is in the running micro-batch; what waits meanwhile is in the next one."""
 
+LEAST_RUN_S = 0.05
+"""A simulated run has the events of this time at least, however short ``runs.linger`` is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:

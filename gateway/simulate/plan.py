@@ -13,12 +13,10 @@ from gateway.config import Config
 from gateway.config.connectors.sources import FileSourceConfig, QuerySourceConfig
 from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
-from gateway.simulate.options import Faults, Machines, QueryOptions, WorldOptions
+from gateway.simulate.options import LEAST_RUN_S, Faults, Machines, QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, Measured
 from policies.switching.query import QuerySettings
 
-_BITS_PER_BYTE = 8
-_LEAST_RUN_S = 0.05
 _COLUMNS = ("at_s", "query", "events", "bytes")
 
 
@@ -118,8 +116,7 @@ def plan(
     link = config.cloud.emulate_link
     machines = Machines() if served_per_s is None else Machines(events_per_s=served_per_s)
     if link is not None:
-        rate = link.rate_bits_per_s / _BITS_PER_BYTE
-        machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=rate)
+        machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=link.bytes_per_s)
     faults = Faults()
     if calibration is not None:
         machines = replace(machines, vm_speed=calibration.vm_speed)
@@ -155,9 +152,10 @@ def _query(
         parts=query.switching.parts if divided else 0,
         statistic=query.qos.statistic,
         poisson=recorded is None,
-        run_s=max(query.runs.linger_s, _LEAST_RUN_S),
+        run_s=max(query.runs.linger_s, LEAST_RUN_S),
         run_events=max(1, min(query.runs.max_events, query.runs.max_bytes // event_bytes)),
         event_bytes=event_bytes,
+        sent_part=shape.sent_part if measured is None or measured.sent_part is None else measured.sent_part,
         flush_s=None if order is None else order.flush_s,
         ordered=order is not None,
         batch_s=None if measured is None else measured.batch_s,
@@ -165,6 +163,30 @@ def _query(
         batch_runs=1 if measured is None else measured.batch_runs,
         event_s=None if measured is None else measured.event_s,
     )
+
+
+def sent_text(world: WorldOptions, calibration: Calibration) -> str:
+    """Return which part of the raw bytes crosses the WAN if all events go to VMs, and how that is known.
+
+    Args:
+        world: the plan of a config; queries that may not be split are left out.
+        calibration: with which it was made.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for query in world.queries:
+        if query.settings.switchable:
+            name = query.settings.name
+            found[f"{query.sent_part:.1%} ({_known_by(calibration.queries.get(name))})"].append(name)
+    if len(found) == 1:
+        return f"WAN bytes: {next(iter(found))} of the raw bytes"
+    parts = "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+    return f"WAN bytes, of the raw bytes: {parts or 'none, since no query may be split'}"
+
+
+def _known_by(measured: Measured | None) -> str:
+    if measured is None or measured.sent_part is None:
+        return "assumed"
+    return "given" if measured.sent_from is None else "measured by profile"
 
 
 def _event_bytes(recorded: Recorded | None, measured: Measured | None) -> int:

@@ -1,18 +1,24 @@
-"""What ``spillway profile`` lets Spark work on for a query with selections."""
+"""What ``spillway profile`` lets Spark work on for a query with selections, and what it measures of Spark's plan."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
 
+from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from engines.query.known import KnownQuery, understand
 from engines.streaming.feed import FeedServer
 from engines.timing import time_batches
+from gateway.config.queries import QueryConfig
 from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections
+from gateway.simulate.parameters.sentpart import sent_part
 from infra.clock import SystemClock
 from infra.messages import OpenQuery, SelectionRule
+from tests.simulated.mail_events import mails
 
 pytestmark = pytest.mark.spark
 
@@ -50,3 +56,21 @@ def test_without_a_selection_that_closes_nothing_can_be_measured(spark: SparkSes
     never = structs.replace(FIVE, events=1_000, most_events=1_000)
     with pytest.raises(ProfileError, match=r"query sums: its first 800 events close no selection.*a longer file"):
         RunsOfSelections("sums", known(spark, never), some(800)).rows(0, 10)
+
+
+def test_what_crosses_the_wan_follows_from_sparks_plan(spark: SparkSession, tmp_path: Path) -> None:
+    plan = understand(spark, OpenQuery(query="mail", epoch=0, schema_ddl=SCHEMA_DDL, sql=EMAIL_SQL))
+    said = {
+        "source": {"type": "file", "path": str(tmp_path)},
+        "schema": SCHEMA_DDL,
+        "sql": EMAIL_SQL,
+        "sink": {"type": "file", "path": "out"},
+        "qos": {"latency": "2s"},
+        "runs": {"max_events": 50},
+    }
+    events = mails().cast(plan.input_schema)
+    for codecs, least, most in (("none", 0.7, 0.95), ({"body": "zstd-dict"}, 0.25, 0.5)):
+        query = QueryConfig.model_validate(said | {"payload": {"compress": codecs}})
+        found = sent_part("mail", query, plan.plan, events)
+        assert found is not None
+        assert least < found.part < most

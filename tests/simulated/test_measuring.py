@@ -9,6 +9,7 @@ from scipy import stats
 from engines.timing import Timed
 from gateway.simulate.parameters.measuring import fitted
 from gateway.simulate.parameters.profilingruns import ProfileError
+from gateway.simulate.parameters.sentpart import SentPart
 
 
 def test_the_line_and_its_errors_are_those_of_scipy() -> None:
@@ -35,6 +36,9 @@ def test_what_a_further_run_costs_is_told_apart() -> None:
     assert seen.batch_s == pytest.approx(0.05, abs=4 * seen.batch_error_s)
     assert seen.event_s == pytest.approx(4e-4, abs=4 * seen.event_error_s)
     assert 0 < seen.run_error_s < 0.002
+    assert (seen.sent_part, seen.sent_from) == (None, None)
+    crossed = fitted(timed, 900.0, 8, SentPart(0.21, "2 runs"))
+    assert crossed == seen.model_copy(update={"sent_part": 0.21, "sent_from": "2 runs"})
 
 
 def test_what_is_no_line_is_refused() -> None:

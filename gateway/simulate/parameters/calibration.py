@@ -36,6 +36,8 @@ class Measured(BaseModel):
         batches: how many were measured.
         events: how many events they had.
         event_bytes: raw size of an event.
+        sent_part: bytes over the WAN per raw byte; None if that was not measured.
+        sent_from: how it was measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +54,8 @@ class Measured(BaseModel):
     batches: int = Field(default=0, ge=0)
     events: int = Field(default=0, ge=0)
     event_bytes: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    sent_part: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    sent_from: str | None = None
 
 
 class LogNormalBoot(BaseModel):

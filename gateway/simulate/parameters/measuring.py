@@ -25,6 +25,7 @@ from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.parameters.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections, WholeRuns
+from gateway.simulate.parameters.sentpart import RUNS_MOST, SentPart, run_events, sent_part
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.views.check.checking import opening
@@ -54,7 +55,7 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
     clock = SystemClock()
     workdir = Path(tempfile.mkdtemp(prefix="spillway-profile-"))
     tell("starting Spark")
-    spark = config.private.spark
+    spark, link = config.private.spark, config.cloud.emulate_link
     session = build_session(spark.master, workdir, 1, conf=spark.settings)
     feeds = FeedServer()
     measured: dict[str, Measured] = {}
@@ -70,31 +71,37 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
             understood = understand(session, kept_here(spec, read, workdir / TABLES))
             once = understood.plan.stateful or query.selection_rule is not None
             wanted = REPEATS * sum(SIZES) if once else max(SIZES)
-            events = _events(name, query, understood, workdir, wanted)
+            there = first_events(name, query, understood.input_schema, workdir, wanted)
+            # Times that go back would close no window.
+            events = there.slice(0, wanted) if once else _repeated(there, wanted)
+            crossed = sent_part(name, query, understood.plan, there, None if link is None else link.bytes_per_s)
+            if crossed is None:
+                tell(f"{name}: nothing of it may cross the WAN, because of its protected fields")
 
             def told(timed: Timed, name: str = name) -> None:
                 runs = f" in {timed.runs} runs" if timed.runs > 1 else ""
                 tell(f"{name}: {timed.events} events{runs} in {timed.batch_s * 1000:.0f} ms")
 
+            batch_runs = BATCH_RUNS_MAX
             if understood.plan.stateful:
                 timed = _in_order(name, understood, feeds, events, workdir / name, told)
-                measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX)
-                continue
-            tell(f"{name}: until Java has compiled it")
-            # Only a narrow query is measured with several runs: else the rows of each must be told apart.
-            several = understood.plan.narrow and query.selection_rule is None
-            runs = RunsOfSelections(name, understood, events) if query.selection_rule else WholeRuns(events)
-            timed = time_batches(
-                understood,
-                feeds,
-                runs.rows,
-                [size for size in SIZES if size <= runs.most_events],
-                repeats=REPEATS,
-                clock=clock,
-                runs=RUNS if several else (1,),
-                tell=told,
-            )
-            measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX if several else 1)
+            else:
+                tell(f"{name}: until Java has compiled it")
+                # Only a narrow query is measured with several runs: else the rows of each must be told apart.
+                several = understood.plan.narrow and query.selection_rule is None
+                runs = RunsOfSelections(name, understood, events) if query.selection_rule else WholeRuns(events)
+                timed = time_batches(
+                    understood,
+                    feeds,
+                    runs.rows,
+                    [size for size in SIZES if size <= runs.most_events],
+                    repeats=REPEATS,
+                    clock=clock,
+                    runs=RUNS if several else (1,),
+                    tell=told,
+                )
+                batch_runs = BATCH_RUNS_MAX if several else 1
+            measured[name] = fitted(timed, events.nbytes / events.num_rows, batch_runs, crossed)
     except (RefusedError, TableError) as error:
         raise ProfileError(str(error)) from error
     finally:
@@ -124,13 +131,16 @@ def _in_order(
     return time_in_order(understood, feeds, events, SIZES, repeats=repeats, clock=clock, folder=folder, tell=tell)
 
 
-def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> Measured:
+def fitted(
+    timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1, crossed: SentPart | None = None
+) -> Measured:
     """Fit t = a + b n + c (runs - 1) by least squares; a, b and c with their standard errors.
 
     Args:
         timed: micro-batches of at least two sizes; c is 0 if all have one run.
         event_bytes: mean size of an event.
         batch_runs: the most runs in a micro-batch.
+        crossed: what crosses the WAN, if that was measured.
 
     Raises:
         ProfileError: too few sizes, or more events did not take more time.
@@ -163,11 +173,24 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
         batches=len(n),
         events=int(n.sum()),
         event_bytes=event_bytes,
+        sent_part=None if crossed is None else crossed.part,
+        sent_from=None if crossed is None else crossed.how,
     )
 
 
-def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path, wanted: int) -> pa.RecordBatch:
-    """Return as many events as are wanted; those of a shorter file are repeated, unless their order counts."""
+def first_events(name: str, query: QueryConfig, schema: pa.Schema, folder: Path, wanted: int) -> pa.RecordBatch:
+    """Return the first events of a query's source.
+
+    Args:
+        name: the query's.
+        query: its config.
+        schema: of its events.
+        folder: for what the source keeps while it is read.
+        wanted: so many at least, and enough to measure what crosses the WAN, if there are as many.
+
+    Raises:
+        ProfileError: the source is no file, cannot be read, or has no events.
+    """
     if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(
             f"query {name} reads from {query.source.type}: put some of its events into a file, "
@@ -175,16 +198,18 @@ def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path,
         )
     context = SourceContext(name, "profile", folder, SystemClock(), _nobody, strict=query.drift == "strict")
     try:
-        batches = asyncio.run(_read(query, understood.input_schema, context, wanted))
+        batches = asyncio.run(_read(query, schema, context, wanted))
     except (SourceError, OSError) as error:
         raise ProfileError(f"the events of query {name} cannot be read: {error}") from error
-    there = sum(batch.num_rows for batch in batches)
-    if not there:
+    if not batches:
         raise ProfileError(f"there are no events in {query.source.path}: nothing can be measured")
-    # Times that go back would close no window.
-    often = 1 if understood.plan.stateful or query.selection_rule is not None else -(-wanted // there)
-    table = pa.Table.from_batches(batches * often).slice(0, wanted).combine_chunks()
-    return table.to_batches()[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _repeated(events: pa.RecordBatch, wanted: int) -> pa.RecordBatch:
+    """Return as many events as are wanted; those of a shorter file are repeated."""
+    often = -(-wanted // events.num_rows)
+    return pa.Table.from_batches([events] * often).slice(0, wanted).combine_chunks().to_batches()[0]
 
 
 def _nobody(query: str) -> tuple[Path, Callable[[], bool]]:
@@ -196,11 +221,18 @@ async def _read(query: QueryConfig, schema: pa.Schema, context: SourceContext, w
     await source.open(schema)
     batches: list[pa.RecordBatch] = []
     try:
-        while sum(batch.num_rows for batch in batches) < wanted:
-            chunk = await source.read(wanted, _READ_BYTES)
+        while not _enough(query, batches, wanted):
+            chunk = await source.read(max(wanted, RUNS_MOST * query.runs.max_events), _READ_BYTES)
             if chunk is None:
                 break
             batches += [chunk.batch] if chunk.batch.num_rows else []
     finally:
         await source.close()
     return batches
+
+
+def _enough(query: QueryConfig, batches: Sequence[pa.RecordBatch], wanted: int) -> bool:
+    events, size_bytes = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
+    if events < wanted:
+        return False
+    return bool(size_bytes >= _READ_BYTES) or events >= RUNS_MOST * run_events(query, size_bytes / events)

@@ -12,7 +12,7 @@ from engines.query.selections.expansion import expanded
 from gateway.query.flow.runlog import SelectionMark
 from gateway.query.flow.selecting.selector import HeldTooMuchError, Selector
 
-_HELD_BYTES: Final = 1 << 30
+HELD_BYTES: Final = 1 << 30
 _RUNS_MOST: Final = 101
 _SETTLED_PART: Final = 0.5
 """In the first part of the events fewer selections are open than later."""
@@ -72,7 +72,7 @@ class RunsOfSelections:
     def _median_run(self, size: int) -> pa.RecordBatch:
         rule = self._query.spec.selections
         assert rule is not None
-        selector = Selector(rule, self._query.plan.selecting, 0, SelectionMark(), _HELD_BYTES)
+        selector = Selector(rule, self._query.plan.selecting, 0, SelectionMark(), HELD_BYTES)
         at = self._events.num_rows - self.most_events
         try:
             selector.select(self._events.slice(0, at))
