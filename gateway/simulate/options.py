@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.core.exchange import ExchangeSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.run import Run
+from gateway.simulate.sizes import VmSize
 from infra.link.credit import CREDIT_BYTES
 from infra.messages import SelectionRule
 from infra.queryplan import SelectionConditions
@@ -38,6 +39,7 @@ class Faults:
         late_reply: an answer comes up to ``late_s`` late.
         late_s: see ``late_reply``.
         failed_launch: no VM is available.
+        sold_out: a size is not available, by its name; a launch then gets the next one of ``Machines.sizes``.
         stuck_boot: a VM is billed but never ready.
         refused_end: a try to terminate a VM fails; it is retried.
         crash_per_s: an engine host dies.
@@ -58,6 +60,7 @@ class Faults:
     bad_rows: float = 0.0
     bad_rows_s: float = 40.0
     failed_launch: float = 0.0
+    sold_out: Mapping[str, float] = field(default_factory=dict)
     stuck_boot: float = 0.0
     refused_end: float = 0.0
     crash_per_s: float = 0.0
@@ -200,6 +203,7 @@ class Machines:
         cores: micro-batches that a host runs at a time.
         link_delay_s: one way over the WAN.
         link_bytes_per_s: rate of the link to one VM.
+        sizes: the sizes of VMs in the order in which they are tried, all equally fast; none: VMs have no size.
         boot: the distribution of boot times around ``boot_s`` of the scheduler.
         detect_s: time until a dead host is noticed.
         home_restart_s: time to launch a new private host.
@@ -211,6 +215,7 @@ class Machines:
     cores: int = 1
     link_delay_s: float = 0.03
     link_bytes_per_s: float = 5e6
+    sizes: tuple[VmSize, ...] = ()
     boot: BootTimes = field(default_factory=LogNormal)
     detect_s: float = 3.0
     home_restart_s: float = 8.0

@@ -15,6 +15,7 @@ from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
 from gateway.simulate.options import LEAST_RUN_S, Faults, Machines, QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, Measured
+from gateway.simulate.sizes import VmSize
 from policies.switching.query import QuerySettings
 
 _COLUMNS = ("at_s", "query", "events", "bytes")
@@ -95,7 +96,7 @@ def plan(
 
     Raises:
         TraceError: the trace, the calibration or ``stays_home`` names an unknown query, or a query has neither a trace
-            nor a rate, or no rate of a host.
+            nor a rate, or no rate of a host; or the calibration names an unknown size.
     """
     measured = {} if calibration is None else calibration.queries
     for name in (*(trace or {}), *measured, *stays_home):
@@ -117,8 +118,12 @@ def plan(
     machines = Machines() if served_per_s is None else Machines(events_per_s=served_per_s)
     if link is not None:
         machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=link.bytes_per_s)
+    prices = config.cloud.size_prices
+    sizes = tuple(VmSize(size, prices.get(size)) for size in config.cloud.sizes)
+    machines = replace(machines, sizes=sizes)
     faults = Faults()
     if calibration is not None:
+        _check_sizes(config, calibration.faults.sold_out)
         machines = replace(machines, vm_speed=calibration.vm_speed)
         faults = calibration.faults.faults
         if calibration.boot is not None:
@@ -163,6 +168,14 @@ def _query(
         batch_runs=1 if measured is None else measured.batch_runs,
         event_s=None if measured is None else measured.event_s,
     )
+
+
+def _check_sizes(config: Config, sold_out: Collection[str]) -> None:
+    sizes = config.cloud.sizes
+    for size in sold_out:
+        if size not in sizes:
+            known = f"the sizes are {', '.join(sizes)}" if sizes else "the config has no cloud.sizes"
+            raise TraceError(f'faults.sold_out: there is no size "{size}"; {known}')
 
 
 def sent_text(world: WorldOptions, calibration: Calibration) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, LoadSource, Spikes
 from gateway.simulate.options import Faults, Machines
+from gateway.simulate.sizes import VmSize
 from policies.arrays import Array
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
@@ -56,7 +57,12 @@ def sites(draw: st.DrawFn, at: int) -> FluidSite:
         )
         for query in queries
     )
-    machines = Machines(events_per_s=1000.0, batch_s=0.02, vm_speed=draw(st.sampled_from([1.0, 0.4])))
+    machines = Machines(
+        events_per_s=1000.0,
+        batch_s=0.02,
+        vm_speed=draw(st.sampled_from([1.0, 0.4])),
+        sizes=draw(st.sampled_from([(), (VmSize("large", 0.36), VmSize("small", 0.12))])),
+    )
     return FluidSite(scheduler=scheduler, queries=shapes, machines=machines)
 
 
@@ -75,7 +81,7 @@ def worlds(draw: st.DrawFn) -> FluidOptions:
         times=draw(st.sampled_from([2.0, 6.0])),
         together=np.zeros(count, dtype=np.intp),
     )
-    spot = Faults(failed_launch=0.3, reclaim_per_s=0.01)
+    spot = Faults(failed_launch=0.3, reclaim_per_s=0.01, sold_out={"large": 0.5})
     faults = draw(st.sampled_from([Faults(), spot, replace(spot, notice_s=20.0)]))
     return FluidOptions(seed=seed, sites=chosen, load=load, slots=260, rest_slots=120, faults=faults)
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from gateway.simulate.options import WorldOptions
+from gateway.simulate.sizes import least_usd_per_hour
 from policies.arrays import Array
 from policies.planning.clairvoyant import Blocks, Optimum, TooManyStatesError, clairvoyant
 
@@ -26,14 +27,15 @@ def window_slots(world: WorldOptions) -> int:
 
 
 def blocks_of(world: WorldOptions, window_s: float) -> Blocks:
-    """Return the price of a VM in windows.
+    """Return the price of a VM in windows, of the cheapest size that a launch may get.
 
     A VM that boots for longer than its first block pays for as many periods as it needs until it can serve.
 
     Raises:
         NoOptimumError: a billing period is shorter than half a window.
     """
-    terms = world.scheduler.billing
+    usual = world.scheduler.billing
+    terms = usual.at_price(least_usd_per_hour(world.machines.sizes, world.faults.sold_out, usual))
     period, first = round(terms.period_s / window_s), round(terms.first_block_s / window_s)
     if period < 1:
         raise NoOptimumError(

@@ -10,7 +10,7 @@ from gateway.simulate.comparing.charts import frontier, latencies, lives, over_t
 from gateway.simulate.comparing.contest import Contest
 from gateway.simulate.comparing.faults import LEGEND, faults_table, harm
 from gateway.simulate.comparing.figures import as_html
-from gateway.simulate.comparing.tables import fluid_notes, fluid_table
+from gateway.simulate.comparing.tables import fluid_notes, fluid_table, sizes_table
 from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.views.page import figure_section, whole_page
 from policies.switching.query import QuerySettings
@@ -35,6 +35,7 @@ def write_page(contests: Sequence[Contest], queries: tuple[QuerySettings, ...], 
     body = [
         _HEADING,
         _summary(contests),
+        *_sizes(contests),
         *_faults(contests),
         figure_section(
             "Latency over cost",
@@ -76,6 +77,12 @@ def _summary(contests: Sequence[Contest]) -> str:
         said.append("The charts below show the first seed.")
     said += [escape(line) for line in fluid_notes(contests, tables)]
     return f"<section><h2>Summary</h2><p>{' '.join(said)}</p>{as_html(tables)}</section>"
+
+
+def _sizes(contests: Sequence[Contest]) -> list[str]:
+    """Return the section about sizes, if VMs have any."""
+    tables = [table for contest in contests if (table := sizes_table(contest.outcomes)) is not None]
+    return [f"<section><h2>VMs by size</h2>{as_html(tables)}</section>"] if tables else []
 
 
 def _faults(contests: Sequence[Contest]) -> list[str]:

@@ -9,7 +9,7 @@ from gateway.simulate.comparing import contest
 from gateway.simulate.comparing.contest import WITHOUT_FAULTS, Contest
 from gateway.simulate.comparing.faults import LEGEND, faults_table, harm
 from gateway.simulate.comparing.figures import Table, told, written
-from gateway.simulate.comparing.tables import fluid_notes, fluid_table, runs_notes, runs_table
+from gateway.simulate.comparing.tables import fluid_notes, fluid_table, runs_notes, runs_table, sizes_table
 from gateway.simulate.eventlogs import NO_LOGS, EventLogs
 from gateway.simulate.options import Faults, WorldOptions
 from gateway.simulate.runs.outcomes import WorldOutcome
@@ -25,12 +25,14 @@ class Played:
         faults: what went wrong; None if nothing was to.
         report: all results, for JSON.
         contest: of the fluid model; None: the model of runs was played.
+        sizes: VMs by size; None if they have none.
     """
 
     table: Table
     faults: Table | None
     report: dict[str, object]
     contest: Contest | None = None
+    sizes: Table | None = None
 
 
 def alone_and_configured(world: WorldOptions) -> dict[str, WorldOptions]:
@@ -56,7 +58,8 @@ def play_runs(worlds: Mapping[str, WorldOptions], logs: EventLogs = NO_LOGS) -> 
     if calm:
         report[WITHOUT_FAULTS] = {name: asdict(outcome) for name, outcome in calm.items()}
     harms = {name: harm(outcomes[name], one) for name, one in calm.items()}
-    return Played(runs_table(outcomes), faults_table(harms) if harms else None, report)
+    faults = faults_table(harms) if harms else None
+    return Played(runs_table(outcomes), faults, report, sizes=sizes_table(outcomes))
 
 
 def _logged(name: str, world: WorldOptions, logs: EventLogs) -> WorldOutcome:
@@ -67,7 +70,8 @@ def _logged(name: str, world: WorldOptions, logs: EventLogs) -> WorldOutcome:
 def play_fluid(held: Contest) -> Played:
     """Return the results of a contest."""
     harms = {name: harm(held.outcomes[name], one) for name, one in held.calm.items()}
-    return Played(fluid_table(held), faults_table(harms) if harms else None, contest.report(held), held)
+    faults = faults_table(harms) if harms else None
+    return Played(fluid_table(held), faults, contest.report(held), held, sizes_table(held.outcomes))
 
 
 def result_lines(played: Sequence[Played]) -> Iterator[str]:
@@ -76,6 +80,8 @@ def result_lines(played: Sequence[Played]) -> Iterator[str]:
     yield from written(tables)
     contests = [one.contest for one in played if one.contest is not None]
     faults = [one.faults for one in played if one.faults is not None]
+    sizes = [one.sizes for one in played if one.sizes is not None]
+    yield from written(sizes) if sizes else ()
     yield from written(faults) if faults else ()
     yield from fluid_notes(contests, tables) if contests else runs_notes(tables)
     yield from (LEGEND,) if faults else ()
@@ -86,9 +92,11 @@ def result_report(played: Mapping[int, Played]) -> dict[str, object]:
     if len(played) == 1:
         return next(iter(played.values())).report
     faults = [one.faults for one in played.values() if one.faults is not None]
+    sizes = [one.sizes for one in played.values() if one.sizes is not None]
     return {
         "seeds": list(played),
         "ranges": told([one.table for one in played.values()]),
         "ranges_of_faults": told(faults) if faults else None,
+        "ranges_of_sizes": told(sizes) if sizes else None,
         "by_seed": {str(seed): one.report for seed, one in played.items()},
     }

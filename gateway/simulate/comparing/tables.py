@@ -68,6 +68,16 @@ def _fluid_values(one: FluidOutcome) -> tuple[float | None, ...]:
     )
 
 
+def sizes_table(outcomes: Mapping[str, WorldOutcome | FluidOutcome]) -> Table | None:
+    """Return how many VMs of each size each variant launched, by its name; None if VMs have no size."""
+    rows = tuple(
+        Row((name, one.size), (one.vms, one.usd_per_hour))
+        for name, outcome in outcomes.items()
+        for one in outcome.sizes
+    )
+    return Table((("VMs by size", 14), ("size", 20)), (number("VMs", 4), usd("USD/hour")), rows) if rows else None
+
+
 def runs_notes(tables: Sequence[Table]) -> list[str]:
     """Return what has to be said about the tables of some seeds."""
     missing = any(None in row.values for table in tables for row in table.rows)

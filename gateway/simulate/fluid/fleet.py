@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
 from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.cloud import DRAIN_POLL_S
+from gateway.simulate.sizes import ANY_SIZE, VmSize, picked
 from policies.signals import (
     Command,
     DrainVm,
@@ -33,6 +35,8 @@ class _Vm:
     name: str
     column: int
     ordered_s: float
+    size: VmSize = ANY_SIZE
+    setbacks: tuple[str, ...] = ()
     ends_s: float = math.inf
     ready: bool = False
     ending: bool = False
@@ -46,11 +50,12 @@ class FluidVms:
         seed: of boot times and faults.
         boot_s: expected boot time.
         columns: the most VMs.
-        machines: the distribution of boot times, and how soon a dead VM is noticed.
-        faults: launches that fail, VMs that are reclaimed.
+        machines: sizes, the distribution of boot times, and how soon a dead VM is noticed.
+        faults: launches that fail, sizes that are sold out, VMs that are reclaimed.
 
     Attributes:
         counts: what went wrong.
+        sizes: how many VMs of each size were launched.
     """
 
     def __init__(self, seed: str, boot_s: float, columns: int, machines: Machines, faults: Faults) -> None:
@@ -59,6 +64,7 @@ class FluidVms:
         self._machines = machines
         self._faults = faults
         self.counts = FaultCounts()
+        self.sizes: Counter[VmSize] = Counter()
         self._vms: dict[str, _Vm] = {}
         self._free = list(range(columns))
         self._coming: list[tuple[float, int, str, str]] = []
@@ -104,12 +110,16 @@ class FluidVms:
                 raise ValueError(f"no VM can do what {command} says")
 
     def _start(self, name: str, at_s: float) -> None:
-        self._vms[name] = _Vm(name, heapq.heappop(self._free), at_s)
+        vm = self._vms[name] = _Vm(name, heapq.heappop(self._free), at_s)
         boot_s = self._machines.boot.draw(self._draw, self._boot_s)
-        if self._draw.random() < self._faults.failed_launch:
+        fails = self._draw.random() < self._faults.failed_launch
+        size, vm.setbacks = picked(self._machines.sizes, self._faults.sold_out, self._draw)
+        if fails or size is None:
             self._later(at_s + self._draw.uniform(0.1, 1.0) * boot_s, "failed", name)
-        else:
-            self._later(at_s + boot_s, "ready", name)
+            return
+        vm.size = size
+        self.sizes[size] += 1
+        self._later(at_s + boot_s, "ready", name)
 
     def _later(self, at_s: float, what: str, name: str) -> None:
         heapq.heappush(self._coming, (at_s, next(self._numbers), what, name))
@@ -145,8 +155,7 @@ class FluidVms:
             vm.ready = True
             if self._faults.reclaim_per_s > 0:
                 self._will_be_taken(vm, at_s)
-            since_s = vm.ordered_s
-            return VmReady(event_id=self.event_id(), at_s=at_s, vm=name, billing_since_s=since_s), ""
+            return self._ready(vm, at_s), ""
         if what == "drained":
             return (self.drained(name, at_s) if vm.draining and vm.ready else None), ""
         if what == "notice":
@@ -162,3 +171,13 @@ class FluidVms:
             return VmFailed(event_id=self.event_id(), at_s=at_s, vm=name, reason="no capacity"), ""
         self.counts.reclaimed += 1
         return VmLost(event_id=self.event_id(), at_s=at_s, vm=name, reason="reclaimed by the cloud"), name
+
+    def _ready(self, vm: _Vm, at_s: float) -> VmReady:
+        return VmReady(
+            event_id=self.event_id(),
+            at_s=at_s,
+            vm=vm.name,
+            billing_since_s=vm.ordered_s,
+            usd_per_hour=vm.size.usd_per_hour,
+            setbacks=vm.setbacks,
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.fluid.tally import Point
+from gateway.simulate.sizes import SizeLaunches
 from policies.signals import Command
 
 
@@ -57,6 +58,7 @@ class FluidOutcome:
         commands: all commands except ``Ask`` and ``Fit``, up to a limit.
         unanswered: events that still waited when the gateways stopped.
         faults: what went wrong.
+        sizes: the VMs of each size; empty if no VM could be launched, or VMs have no size.
     """
 
     lasted_s: float
@@ -73,6 +75,7 @@ class FluidOutcome:
     commands: tuple[Commanded, ...]
     unanswered: float = 0.0
     faults: FaultCounts = field(default_factory=FaultCounts)
+    sizes: tuple[SizeLaunches, ...] = ()
 
     @property
     def cloud_share(self) -> float:

@@ -17,6 +17,7 @@ from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
 from gateway.simulate.fluid.outcomes import Commanded, FluidOutcome, FluidQueryOutcome, SiteOutcome
 from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture
+from gateway.simulate.sizes import launches_of, together
 from policies.arrays import IntArray
 from policies.choose import Policies
 from policies.signals import (
@@ -312,6 +313,11 @@ class FluidWorld:
             commands=tuple(self._commands),
             unanswered=self._left,
             faults=sum((vms.counts for vms in self._vms), FaultCounts()),
+            sizes=together(
+                launches_of(site.machines.sizes, vms.sizes, site.scheduler.billing)
+                for site, vms in zip(self._options.sites, self._vms, strict=True)
+                if site.scheduler.max_vms
+            ),
         )
 
     def _query_outcome(self, q: int, name: str) -> FluidQueryOutcome:

@@ -13,6 +13,7 @@ class FaultsSection(Section):
 
     Attributes:
         launches_fail: the part of all launches for which the cloud has no VM.
+        sold_out: by size, the part of all launches for which the cloud has no VM of this size.
         launches_hang: the part of the others whose VM is billed but never ready.
         hosts_die_every_s: the mean time until an engine host dies, at home and on a VM.
         reclaimed_every_s: the mean time until the cloud reclaims a ready VM, as it may with a spot VM.
@@ -20,6 +21,7 @@ class FaultsSection(Section):
     """
 
     launches_fail: Share = 0.0
+    sold_out: dict[str, Share] = Field(default_factory=dict)
     launches_hang: Share = 0.0
     hosts_die_every_s: LongerThanZero | None = Field(default=None, alias="hosts_die_every")
     reclaimed_every_s: LongerThanZero | None = Field(default=None, alias="reclaimed_every")
@@ -36,6 +38,7 @@ class FaultsSection(Section):
         """Return them as a world gets them."""
         return Faults(
             failed_launch=self.launches_fail,
+            sold_out=self.sold_out,
             stuck_boot=self.launches_hang,
             crash_per_s=_per_s(self.hosts_die_every_s),
             reclaim_per_s=_per_s(self.reclaimed_every_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.promises import promise
+from gateway.simulate.sizes import ANY_SIZE, VmSize, picked
 from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
@@ -22,6 +24,7 @@ Tell = Callable[[Callable[[str, float], Event]], None]
 
 @dataclass(slots=True)
 class _Bill:
+    terms: BillingTerms
     since_s: float
     until_s: float | None = None
 
@@ -33,10 +36,10 @@ class CloudBooks:
         self._terms = terms
         self._bills: dict[str, _Bill] = {}
 
-    def created(self, name: str, at_s: float) -> None:
-        """Note that a VM exists from now on."""
+    def created(self, name: str, at_s: float, usd_per_hour: float | None = None) -> None:
+        """Note that a VM exists from now on, at this price; None: that of the terms."""
         promise(name not in self._bills, f"a second VM {name} was created")
-        self._bills[name] = _Bill(at_s)
+        self._bills[name] = _Bill(self._terms.at_price(usd_per_hour), at_s)
 
     def ended(self, name: str, at_s: float) -> None:
         """Note that a VM is gone; repeated calls change nothing."""
@@ -59,7 +62,7 @@ class CloudBooks:
     def time_usd(self, at_s: float) -> float:
         """The cost of all VMs so far, without traffic."""
         return sum(
-            self._terms.time_usd(self._terms.billed_s(bill.since_s, at_s if bill.until_s is None else bill.until_s))
+            bill.terms.time_usd(bill.terms.billed_s(bill.since_s, at_s if bill.until_s is None else bill.until_s))
             for bill in self._bills.values()
         )
 
@@ -68,6 +71,8 @@ class CloudBooks:
 class _Vm:
     name: str
     ordered_s: float
+    size: VmSize = ANY_SIZE
+    setbacks: tuple[str, ...] = ()
     host: SimulatedEngineHost | None = None
     launched: bool = False
     lost: bool = False
@@ -88,6 +93,11 @@ class SimulatedFleet:
         idle: whether nothing is open in a lane.
         make_host: creates a host with this name.
         counts: of the faults.
+
+    Attributes:
+        books: the cloud's own records.
+        hosts: those on VMs, by name.
+        sizes: how many VMs of each size were launched.
     """
 
     def __init__(
@@ -105,6 +115,7 @@ class SimulatedFleet:
     ) -> None:
         self.books = CloudBooks(options.scheduler.billing)
         self.hosts: dict[str, SimulatedEngineHost] = {}
+        self.sizes: Counter[VmSize] = Counter()
         self._options = options
         self._agenda = agenda
         self._trace = trace
@@ -125,10 +136,14 @@ class SimulatedFleet:
         """Begin ``StartVm``."""
         vm = self._vms[name] = _Vm(name, self._agenda.now_s)
         faults, draw, boot_s = self._options.faults, self._draw, self._boot_s()
-        if draw.random() < faults.failed_launch:
+        fails = draw.random() < faults.failed_launch
+        size, vm.setbacks = picked(self._options.machines.sizes, faults.sold_out, draw)
+        if fails or size is None:
             self._agenda.after(draw.uniform(0.1, 1.0) * boot_s, lambda: self._failed(vm))
             return
-        self.books.created(name, self._agenda.now_s)
+        vm.size = size
+        self.sizes[size] += 1
+        self.books.created(name, self._agenda.now_s, size.usd_per_hour)
         if draw.random() < faults.stuck_boot:
             self._trace.note(f"fault: {name} will never be ready")
             self._counts.launches_hung += 1
@@ -150,8 +165,16 @@ class SimulatedFleet:
         vm.host = self.hosts[vm.name] = self._make_host(vm.name)
         vm.launched = True
         self._attach(vm.host)
-        since_s = vm.ordered_s
-        self._tell(lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=since_s))
+        self._tell(
+            lambda event_id, at_s: VmReady(
+                event_id=event_id,
+                at_s=at_s,
+                vm=vm.name,
+                billing_since_s=vm.ordered_s,
+                usd_per_hour=vm.size.usd_per_hour,
+                setbacks=vm.setbacks,
+            )
+        )
         faults = self._options.faults
         if faults.reclaim_per_s > 0:
             life_s = self._draw.expovariate(faults.reclaim_per_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.simulate.faultcounts import FaultCounts
+from gateway.simulate.sizes import SizeLaunches
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class WorldOutcome:
         queries: one outcome each.
         digest: SHA-256 of the trace.
         faults: what went wrong.
+        sizes: the VMs of each size; empty if no VM could be launched, or VMs have no size.
     """
 
     seed: int
@@ -50,3 +52,4 @@ class WorldOutcome:
     queries: tuple[QueryOutcome, ...]
     digest: str
     faults: FaultCounts
+    sizes: tuple[SizeLaunches, ...] = ()

@@ -21,6 +21,7 @@ from gateway.simulate.runs.selecting.selectingquery import SelectingQuery
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from gateway.simulate.runs.stateful.movingquery import MovingQuery
 from gateway.simulate.runs.worldquery import WorldQuery
+from gateway.simulate.sizes import SizeLaunches, launches_of
 from policies.choose import Policies
 from policies.signals import (
     HOME,
@@ -362,4 +363,9 @@ class World:
             queries,
             self.trace.digest,
             self._counts,
+            self._sizes(),
         )
+
+    def _sizes(self) -> tuple[SizeLaunches, ...]:
+        scheduler, sizes = self._options.scheduler, self._options.machines.sizes
+        return launches_of(sizes, self._fleet.sizes, scheduler.billing) if scheduler.max_vms else ()
