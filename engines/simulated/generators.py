@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -38,6 +38,35 @@ class ConstantRate:
     def events(self, from_s: float, to_s: float) -> float:
         """See ``Generator``."""
         return self.per_s * (to_s - from_s)
+
+
+class RateSteps:
+    """One rate after the other; the last one lasts to the end.
+
+    Args:
+        lasts_s: how long each rate lasts.
+        per_s: the rates, events a second.
+
+    Raises:
+        ValueError: there are none, their numbers differ, or one is negative.
+    """
+
+    def __init__(self, lasts_s: Sequence[float], per_s: Sequence[float]) -> None:
+        if not per_s or len(lasts_s) != len(per_s):
+            raise ValueError(f"{len(lasts_s)} durations do not fit {len(per_s)} rates")
+        for each_s, rate in zip(lasts_s, per_s, strict=True):
+            _not_negative(lasts_s=each_s, per_s=rate)
+        self._per_s = list(per_s)
+        self._begins_s = [0.0, *accumulate(lasts_s[:-1])]
+        self._before = [0.0, *accumulate(each_s * rate for each_s, rate in zip(lasts_s, per_s, strict=True))]
+
+    def events(self, from_s: float, to_s: float) -> float:
+        """See ``Generator``."""
+        return self._until(to_s) - self._until(from_s)
+
+    def _until(self, at_s: float) -> float:
+        step = max(bisect_right(self._begins_s, at_s) - 1, 0)
+        return self._before[step] + self._per_s[step] * (at_s - self._begins_s[step])
 
 
 @dataclass(frozen=True, slots=True)

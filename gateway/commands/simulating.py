@@ -21,11 +21,13 @@ Parameters = Annotated[
 ]
 Trace = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes. Default: the config's replay rates."),
+    typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes. Default: the config's replay."),
 ]
 LoadFor = Annotated[
     str | None,
-    typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace. Default: 10m."),
+    typer.Option(
+        "--for", metavar="DURATION", help="How long events arrive without a trace. Default: as the profile, else 10m."
+    ),
 ]
 Begins = Annotated[
     str | None,

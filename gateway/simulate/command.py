@@ -24,6 +24,7 @@ from gateway.simulate.comparing.playing import (
     result_lines,
     result_report,
 )
+from gateway.simulate.configload import configured_s
 from gateway.simulate.eventlogs import NO_LOGS, EventLogs, NotEmptyError
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, CalibrationError, read_calibration
@@ -34,7 +35,7 @@ MODELS = {
     RUNS: "each run is simulated, including random waits",
     FLUID: "load in arrays, slot by slot; below saturation there are no random waits",
 }
-_LOAD_FOR = "10m"
+_LOAD_FOR_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ def _world_of(config: Config, asked: Asked, measured: Calibration) -> WorldOptio
         config,
         served_per_s=None if asked.served is None else rate_per_s(asked.served),
         calibration=measured,
-        for_s=duration_s(asked.load_for or _LOAD_FOR),
+        for_s=duration_s(asked.load_for) if asked.load_for else configured_s(config) or _LOAD_FOR_S,
         begins_wall_s=0.0 if asked.begins is None else _wall_s(asked.begins),
         seed=asked.seed,
         trace=recorded,

@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engines.simulated.generators import ConstantRate, Generator, RecordedRates
+from engines.simulated.generators import RecordedRates
 from gateway.config import Config
-from gateway.config.connectors.sources import FileSourceConfig, QuerySourceConfig
-from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
+from gateway.simulate.configload import configured_load
 from gateway.simulate.options import LEAST_RUN_S, Faults, Machines, QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, Measured
 from gateway.simulate.sizes import VmSize
@@ -88,7 +87,7 @@ def plan(
         served_per_s: events per second of one engine host, for queries that were not measured.
         for_s: how long events arrive, if there is no trace.
         seed: of boot times and, without a trace, of arrivals.
-        trace: the events of each query; other queries get the rate of the config's replay.
+        trace: the events of each query; other queries get the rate or the profile of the config's replay.
         stays_home: queries that may not be split; the daemon gets this from Spark's plans, which are not available
             here.
         calibration: measurements of queries, of VMs and of boot times, and what goes wrong.
@@ -147,7 +146,9 @@ def _query(
     name = settings.name
     query = config.queries[name]
     order = query.order
-    load: Generator = _rate(config, name) if recorded is None else recorded.load
+    load = configured_load(config, name) if recorded is None else recorded.load
+    if load is None:
+        raise TraceError(f"the config does not say how many events query {name} gets: give a trace")
     shape = QueryOptions(settings=settings, load=load)
     event_bytes = _event_bytes(recorded, measured) or shape.event_bytes
     divided = query.switching.mode == "keys"
@@ -207,14 +208,3 @@ def _event_bytes(recorded: Recorded | None, measured: Measured | None) -> int:
     if recorded is not None:
         return recorded.event_bytes
     return 0 if measured is None else round(measured.event_bytes)
-
-
-def _rate(config: Config, name: str) -> ConstantRate:
-    query: QueryConfig = config.queries[name]
-    match query.source:
-        case FileSourceConfig(replay=replay) if replay is not None and replay.rate_per_s is not None:
-            return ConstantRate(replay.rate_per_s * replay.speed)
-        case QuerySourceConfig(name=upstream):
-            return _rate(config, upstream)
-        case _:
-            raise TraceError(f"the config does not say how many events query {name} gets: give a trace")

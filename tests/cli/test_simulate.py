@@ -31,6 +31,14 @@ def test_a_vm_helps_and_costs(tmp_path: Path) -> None:
     assert after["mean_s"] < 0.6 * before["mean_s"]  # type: ignore[has-type]
 
 
+def test_a_replays_profile_is_the_load_and_tells_how_long_it_lasts(tmp_path: Path) -> None:
+    replay = "replay: {profile: [{for: 40s, rate: 20/s}, {for: 20s, rate: 90/s}, {for: 60s, rate: 10/s}], speed: 2}"
+    all_of_it, shorter = (measured(tmp_path, *words, replay=replay)["private only"] for words in ((), ("--for", "20s")))
+    (whole,), (part,) = all_of_it["queries"], shorter["queries"]  # type: ignore[misc]
+    assert whole["events"] == pytest.approx(40 * 20 + 20 * 90 + 60 * 10, rel=0.1)  # type: ignore[has-type]
+    assert part["events"] == pytest.approx(40 * 20, rel=0.15)  # type: ignore[has-type]
+
+
 def test_without_a_cloud_all_stays_at_home_and_costs_nothing(tmp_path: Path) -> None:
     no_cloud = "gateway: {state_dir: state}\nqueries:" + CONFIG.partition("queries:")[2]
     report = tmp_path / "report.json"

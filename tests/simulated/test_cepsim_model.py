@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.simulated.events import EventSet
-from engines.simulated.generators import Bursts, ConstantRate, Generator, Poisson, RecordedRates, UniformIncrease
+from engines.simulated.generators import (
+    Bursts,
+    ConstantRate,
+    Generator,
+    Poisson,
+    RateSteps,
+    RecordedRates,
+    UniformIncrease,
+)
 from engines.simulated.metrics import Latency, Throughput
 from engines.simulated.placement import SimulatedVm, SpreadQueries
 from engines.simulated.query import Edge, QueryGraph
@@ -26,6 +34,7 @@ GENERATORS: dict[str, tuple[Generator, float]] = {
     "uniform": (ConstantRate(5), 50.0),
     "increase": (UniformIncrease(10, over_s=4), 20 + 60.0),
     "increase at once": (UniformIncrease(10, over_s=0), 100.0),
+    "steps": (RateSteps((2.0, 3.0, 1.0), (10.0, 0.0, 4.0)), 20 + 0 + 4 * 5.0),
     "trace": (RecordedRates([0.0, 0.5, 9.0, 10.0], [100, 1, 2, 4]), 103.0),
     "bursts": (Bursts(ConstantRate(5), every_s=4, for_s=1, times=3), 50 + 3 * 5 * 2.0),
 }
