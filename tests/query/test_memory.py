@@ -77,6 +77,26 @@ def test_the_pool_counts_what_its_shares_hold_and_stays_within_its_limit(played:
         assert all(share.results_bound_bytes >= 1 for share in shares)
 
 
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 6))
+def test_results_of_a_backlog_that_takes_all_of_its_bound_have_room_and_stay_within_the_limit(
+    sizes: list[int], count: int
+) -> None:
+    pool = MemoryPool(LIMIT)
+    shares = [pool.share() for _ in range(count)]
+    for share in shares:
+        while share.held_bytes < share.bound_bytes:
+            share.take(RUN)
+    if count == 1:
+        assert shares[0].results_bound_bytes == (LIMIT - shares[0].held_bytes) // 4
+    results = [0] * count
+    for at, size in enumerate(sizes):
+        share = shares[at % count]
+        if results[at % count] < share.results_bound_bytes:
+            results[at % count] += size
+            share.hold_results(results[at % count])
+    assert pool.held_bytes <= LIMIT + count * (RUN + max(sizes, default=0))
+
+
 async def test_a_query_that_waits_goes_on_when_another_one_gives_back() -> None:
     pool = MemoryPool(100)
     stuck, waits = pool.share(), pool.share()

@@ -8,6 +8,9 @@ idle always finds room. A query that holds nothing may take one run: no query ca
 from __future__ import annotations
 
 import asyncio
+from typing import Final
+
+_RESULTS_PART: Final = 4
 
 
 class MemoryPool:
@@ -66,8 +69,13 @@ class MemoryShare:
 
     @property
     def results_bound_bytes(self) -> int:
-        """The part of the bound that is left for results; at least 1, so that a query without results can go on."""
-        return max(1, self.bound_bytes - self._input_bytes)
+        """With at least so many bytes of results, only runs are dispatched that results wait for; at least 1.
+
+        A long backlog takes all of the bound. Its results then may use a quarter of what is free: otherwise all lanes
+        would wait for one another's results just when most events wait for them.
+        """
+        free_bytes = self._pool.limit_bytes - (self._pool.held_bytes - self._result_bytes)
+        return max(1, self.bound_bytes - self._input_bytes, free_bytes // _RESULTS_PART)
 
     async def wait(self) -> None:
         """Return once the query may take another run."""
