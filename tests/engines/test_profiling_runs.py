@@ -61,7 +61,7 @@ def test_without_a_selection_that_closes_nothing_can_be_measured(spark: SparkSes
 def test_what_crosses_the_wan_follows_from_sparks_plan(spark: SparkSession, tmp_path: Path) -> None:
     plan = understand(spark, OpenQuery(query="mail", epoch=0, schema_ddl=SCHEMA_DDL, sql=EMAIL_SQL))
     said = {
-        "source": {"type": "file", "path": str(tmp_path)},
+        "source": {"type": "file", "path": str(tmp_path), "follow": True},
         "schema": SCHEMA_DDL,
         "sql": EMAIL_SQL,
         "sink": {"type": "file", "path": "out"},
