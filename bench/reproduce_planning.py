@@ -25,7 +25,6 @@ SECTIONS = {
     "foresight": ("foresight", "report"),
     "planning time": ("timing", "report"),
     "event loop": ("holding", "report"),
-    "buffer limits": ("buffers", "traffic"),
     "approximations": ("buffers", "approximations"),
     "sudden": ("sudden", "report"),
     "announced": ("announced", "report"),

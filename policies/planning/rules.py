@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from policies.advice import ENGINES_HOME
-from policies.queueing.degree import BufferGoal, Model, Queue, calculate_degree
+from policies.queueing.degree import BufferGoal, calculate_degree
+from policies.queueing.stationary import mmc_within
 
 _ENGINES_MOST = 65
 """Rules are evaluated up to this many engines: larger numbers are unrealistic and cost time."""
@@ -134,11 +135,13 @@ class QueueingRule:
 
     def decide(self, seen: Observation) -> RuleVerdict:
         """Return the smallest number that keeps the goal; the greatest if none does."""
-        queue = Queue(Model.MMC, seen.input_rate, seen.busy_s)
-        engines, probability, _ = calculate_degree(
-            lambda c: queue.within(c, self.goal.limit_events), self.goal, current=seen.engines, most=self.most
-        )
         limit = self.goal.limit_events
+        engines, probability, _ = calculate_degree(
+            lambda c: mmc_within(seen.input_rate, seen.busy_s, c, limit),
+            self.goal,
+            current=seen.engines,
+            most=self.most,
+        )
         return RuleVerdict(
             engines, f"{engines} hold at most {limit} events {probability:.1%} of the time, as M/M/c says"
         )

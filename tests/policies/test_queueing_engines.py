@@ -7,11 +7,20 @@ import pytest
 
 from policies.arrays import Array
 from policies.queueing.degree import BufferGoal
-from policies.queueing.distributions import Deterministic, Empirical, Exponential
+from policies.queueing.distributions import (
+    Deterministic,
+    Distribution,
+    Empirical,
+    Exponential,
+    Normal,
+    Pareto,
+    Uniform,
+)
 from policies.queueing.engines import EngineSearch
 from policies.queueing.loadtable import load_table
 from policies.queueing.sketch import TimesSeen, TimesSketch
 from policies.queueing.stationary import mdc_within, mmc_within
+from tests.policies.queue_simulation import system_sizes
 
 GOAL = BufferGoal(60, 0.95)
 
@@ -52,6 +61,40 @@ def test_single_events_with_a_formula_need_no_simulation(batch_times: Array, for
     least = next(c for c in range(1, 9) if formula(10.0, 0.3, c, 12) >= 0.95)
     assert answer.engines == least
     assert words in answer.why
+
+
+@pytest.mark.parametrize(
+    ("workload", "service"),
+    [
+        # The four experiments of section VI-C.
+        (Uniform(0.1, 0.2), Exponential(0.3)),
+        (Exponential(0.04), Uniform(0.1, 0.2)),
+        (Pareto(0.05, 2.0), Exponential(0.3)),
+        (Exponential(0.06667), Pareto(0.05, 2.0)),
+        (Exponential(0.2), Normal(1.0, 0.1)),
+        (Deterministic(0.05), Exponential(0.3)),
+        (Uniform(0.0, 0.1), Uniform(0.0, 0.6)),
+    ],
+)
+def test_queues_without_a_formula_get_the_least_engines_that_a_simulation_of_each_event_finds(
+    workload: Distribution, service: Distribution
+) -> None:
+    goal, rng = BufferGoal(15, 0.95), np.random.default_rng(5)
+    between_s, busy_s = (times.quantile(rng.uniform(size=20_000)) for times in (workload, service))
+    found = EngineSearch(20)
+    rate = 1.0 / float(between_s.mean())
+    found.observe(rate, 1.0, seen(between_s, 60), seen(busy_s, 60))
+    shape = found.wanted(rate, 1.0, goal)
+    assert shape is not None
+    found.table = load_table(shape)
+    engines = found.needed(rate, float(busy_s.mean()), 1.0, goal).engines
+
+    def held(each: int) -> float:
+        return float(np.mean(system_sizes(between_s, busy_s, each, rng) <= goal.limit_events))
+
+    least = next(each for each in range(1, 20) if held(each) >= goal.probability)
+    # Close to the limit the search is on the safe side.
+    assert engines == least or (engines == least + 1 and held(least) < goal.probability + 0.02)
 
 
 def test_micro_batches_are_simulated_and_the_formula_answers_meanwhile() -> None:
