@@ -11,6 +11,7 @@ from pathlib import Path
 from engines.simulated.generators import RecordedRates
 from gateway.config import Config
 from gateway.config.settings import scheduler_settings
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.configload import configured_load
 from gateway.simulate.options import LEAST_RUN_S, Faults, Machines, QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, Measured
@@ -166,7 +167,7 @@ def _query(
         ordered=order is not None,
         batch_s=None if measured is None else measured.batch_s,
         further_run_s=0.0 if measured is None else measured.run_s,
-        batch_runs=1 if measured is None else measured.batch_runs,
+        batch_runs=BATCH_RUNS_MAX if measured is None else measured.batch_runs,
         event_s=None if measured is None else measured.event_s,
     )
 
