@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -151,20 +150,21 @@ def main(
         with Stages(console) as stages:
             player = _Player(stage, base, stages, pace.cold, policy)
             # A VM that starts later cannot be warmed up before.
-            player.play_all_out("warm-up", _OFF if pace.cold else _WARM_UP, pace.warm_up_events)
-            capacity = _sustained(player.play_all_out("the rate that home sustains", _OFF, pace.capacity_events))
-            profile = spikes(capacity, pace)
-            played = [player.play_modes(profile, run, runs) for run in range(runs)]
+            player.play_all_out("warm-up", "warm-up", _OFF if pace.cold else _WARM_UP, pace.warm_up_events)
+            played = [player.play_run(pace, run, runs) for run in range(runs)]
     except StageError as error:
         console.print(str(error), style="red")
         return 1
     finally:
         stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
-    settings = _settings(said, len(base), profile, behind, policy)
-    reports = [_report(by_mode, settings, capacity, run) for run, by_mode in enumerate(played)]
+    settings = [_settings(said, len(base), one.profile, behind, policy, order(run)) for run, one in enumerate(played)]
+    reports = [make_report(one.by_mode, of_run, one.capacity) for one, of_run in zip(played, settings, strict=True)]
     folders = [out] if runs == 1 else [out / f"run-{run + 1}" for run in range(runs)]
-    wrong = [_tell(console, *each) for each in zip(reports, played, folders, strict=True)]
+    wrong = [
+        _tell(console, report, one.by_mode, folder)
+        for report, one, folder in zip(reports, played, folders, strict=True)
+    ]
     if runs > 1:
         write_reports(reports, out / "runs.json")
         console.print(repeated_table(reports))
@@ -178,6 +178,15 @@ def _clear(out: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     for name in ("report.html", "report.json", "runs.json"):
         (out / name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlayedRun:
+    """A run: the rate that home sustained just before, the profile that follows from it, and what each mode did."""
+
+    capacity: float
+    profile: Sequence[RateSegment]
+    by_mode: RunsByMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +207,21 @@ class _Player:
     cold: bool
     policy: Policy
 
-    def play_all_out(self, title: str, query: Mapping[str, Any], events: int) -> GatewayRecord:
+    def play_run(self, pace: DemoPace, run: int, runs: int) -> _PlayedRun:
+        """Measure what home sustains now, and play each mode.
+
+        Engine hosts live through all runs and become faster: a spike is twice what home serves in its own run.
+        """
+        name, title = "sustained", "the rate that home sustains"
+        if runs > 1:
+            name, title = f"{name}-{run + 1}", f"run {run + 1}, {title}"
+        capacity = _sustained(self.play_all_out(name, title, _OFF, pace.capacity_events))
+        profile = spikes(capacity, pace)
+        return _PlayedRun(capacity, profile, self.play_modes(profile, run, runs))
+
+    def play_all_out(self, name: str, title: str, query: Mapping[str, Any], events: int) -> GatewayRecord:
         """Play ``events`` mails as fast as the engines process them."""
         bar = self.stages.begin(title, events)
-        name = title.replace(" ", "-")
 
         def show(_: float, status: Mapping[str, Any]) -> None:
             said = status["queries"].get(name)
@@ -296,10 +316,6 @@ def _said(name: str, status: Mapping[str, Any]) -> str:
     )
 
 
-def _report(runs: RunsByMode, settings: Settings, capacity: float, run: int) -> Report:
-    return make_report(runs, msgspec.structs.replace(settings, order=order(run)), capacity)
-
-
 def _tell(console: Console, report: Report, runs: RunsByMode, folder: Path) -> bool:
     """Write and show a run; return whether something was wrong."""
     folder.mkdir(exist_ok=True)
@@ -316,7 +332,12 @@ def _tell(console: Console, report: Report, runs: RunsByMode, folder: Path) -> b
 
 
 def _settings(
-    mail: str, base_mails: int, profile: Sequence[RateSegment], behind: Behind | None, policy: Policy
+    mail: str,
+    base_mails: int,
+    profile: Sequence[RateSegment],
+    behind: Behind | None,
+    policy: Policy,
+    modes: tuple[Mode, ...],
 ) -> Settings:
     wan = None if behind is None else behind.settings
     rate = None if wan is None else wan.rate_bits_per_s
@@ -333,4 +354,5 @@ def _settings(
         link_mbit_per_s=LINK_MBIT_PER_S if rate is None else rate / 1e6,
         wan=None if behind is None else str(behind),
         policy=policy,
+        order=modes,
     )
