@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
+from gateway.fleet.bootfile import BootFile
 from gateway.fleet.fitting import Fitter
 from gateway.views.moneyview import log_bill
 from gateway.views.why.commandwords import CommandLines
@@ -16,7 +17,7 @@ from gateway.views.why.eventlog import EventLog
 from infra.clock import Clock
 from policies.choose import Policies
 from policies.money.ledger import LedgerState
-from policies.signals import Ask, BudgetFrozen, Command, Event, Fit, LedgerRestored, SlotAnswered
+from policies.signals import Ask, BootsRestored, BudgetFrozen, Command, Event, Fit, LedgerRestored, SlotAnswered
 from policies.steering import SettingsChanged
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Deciding:
         self.scheduler = Scheduler(settings)
         self.decisions = DecisionLog(state_dir / "decisions")
         self._events = EventLog(state_dir / "events", settings)
+        self._boots = BootFile(state_dir / "boots.json", settings.boot_s)
         self._policies = Policies(settings.queries, settings.site)
         self._fitter = Fitter(self.handle)
         self._clock = clock
@@ -61,8 +63,10 @@ class Deciding:
         self._lines = CommandLines()
 
     def restore(self, state: LedgerState) -> None:
-        """Continue with the spending of an earlier gateway."""
+        """Continue with the spending of an earlier gateway, and with the boots that it saw."""
         self.handle(lambda event_id, at_s: LedgerRestored(event_id=event_id, at_s=at_s, state=state))
+        if boots_s := self._boots.read():
+            self.handle(lambda event_id, at_s: BootsRestored(event_id=event_id, at_s=at_s, boots_s=boots_s))
 
     def change(self, settings: SchedulerSettings) -> None:
         """Use other settings for queries, budget and the limit of VMs; call it between two slots only."""
@@ -105,6 +109,7 @@ class Deciding:
             )
         self.decisions.note(self.scheduler.last_decisions, wall_s, commands)
         self._events.write_soon()
+        await self._boots.save(self.scheduler.boots_s)
 
     def _decide(self, make_event: MakeEvent) -> list[Command]:
         event = make_event(f"e{next(self._event_ids)}", self._clock.now())

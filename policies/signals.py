@@ -76,6 +76,13 @@ class LedgerRestored(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BootsRestored(Event):
+    """The boots that an earlier gateway saw, in seconds, the oldest first; only allowed before any VM was started."""
+
+    boots_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetFrozen(Event):
     """Nothing more may be reserved, for this reason; without a reason it may be again."""
 

@@ -210,7 +210,7 @@ class _Player:
     def play_run(self, pace: DemoPace, run: int, runs: int) -> _PlayedRun:
         """Measure what home sustains now, and play each mode.
 
-        Engine hosts live through all runs and become faster: a spike is twice what home serves in its own run.
+        Home's speed differs from run to run: its host goes on compiling, and the machine has other work.
         """
         name, title = "sustained", "the rate that home sustains"
         if runs > 1:

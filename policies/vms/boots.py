@@ -39,8 +39,20 @@ class BootHistory:
 
     def __init__(self, configured_s: float) -> None:
         self._configured_s = configured_s
-        self._known_s: deque[float] = deque([configured_s], maxlen=_KEPT)
-        self._boots = 0
+        self._seen_s: deque[float] = deque(maxlen=_KEPT)
+
+    @property
+    def seen_s(self) -> tuple[float, ...]:
+        """Return the latest boots that were seen, the oldest first."""
+        return tuple(self._seen_s)
+
+    def restore(self, seen_s: Iterable[float]) -> None:
+        """Continue with the boots that an earlier gateway saw."""
+        self._seen_s = deque(seen_s, maxlen=_KEPT)
+
+    @property
+    def _known_s(self) -> tuple[float, ...]:
+        return (self._configured_s, *self._seen_s)[-_KEPT:]
 
     def ended(self, happened: VmInput, took_s: float) -> None:
         """Note that a VM does not boot any more.
@@ -52,8 +64,7 @@ class BootHistory:
             took_s: the time since its order.
         """
         if happened is VmInput.READY or (happened in _GIVEN_UP and took_s > _quantile(self._known_s)):
-            self._known_s.append(took_s)
-            self._boots = min(self._boots + 1, _KEPT)
+            self._seen_s.append(took_s)
 
     def estimate(self, booting_s: Iterable[float] = ()) -> BootEstimate:
         """Return how long the next boot will take.
@@ -62,9 +73,10 @@ class BootHistory:
             booting_s: how long each VM that boots has been booting. One that boots for longer than expected counts as
                 a boot of that length.
         """
-        expected_s = _quantile(self._known_s)
+        known_s = self._known_s
+        expected_s = _quantile(known_s)
         late_s = [each_s for each_s in booting_s if each_s > expected_s]
-        return BootEstimate(self._configured_s, _quantile((*self._known_s, *late_s)), self._boots + len(late_s))
+        return BootEstimate(self._configured_s, _quantile((*known_s, *late_s)), len(self._seen_s) + len(late_s))
 
 
 def _quantile(times_s: Iterable[float]) -> float:

@@ -62,11 +62,14 @@ class Fleet:
         budget: the limits of spending.
         slot_s: length of a slot.
         boot_s: the configured time from an order until a VM serves.
+
+    Attributes:
+        boots: the latest boots.
     """
 
     def __init__(self, terms: BillingTerms, budget: Budget, slot_s: float, boot_s: float) -> None:
         self._terms = terms
-        self._boots = BootHistory(boot_s)
+        self.boots = BootHistory(boot_s)
         self._slot_s = slot_s
         self.ledger = Ledger(budget)
         self.live: dict[str, VmAccount] = {}
@@ -114,7 +117,7 @@ class Fleet:
     def boot(self, at_s: float) -> BootEstimate:
         """Return how long a VM that is ordered now will take until it serves."""
         starting = (machine for machine in self.live.values() if machine.state is VmState.STARTING)
-        return self._boots.estimate(at_s - machine.since_s for machine in starting)
+        return self.boots.estimate(at_s - machine.since_s for machine in starting)
 
     def wall_s(self, at_s: float) -> float:
         """Return seconds since 1970 at ``at_s``, derived from the last slot."""
@@ -146,7 +149,7 @@ class Fleet:
         """
         before, machine.state = machine.state, step(machine.state, happened)
         if before is VmState.STARTING:
-            self._boots.ended(happened, event.at_s - machine.since_s)
+            self.boots.ended(happened, event.at_s - machine.since_s)
         machine.since_s = event.at_s
         machine.note(happened, event.at_s)
         if machine.name not in self._stories and len(self._stories) >= _STORIES:

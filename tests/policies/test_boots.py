@@ -60,6 +60,17 @@ def test_an_order_that_hangs_is_one_among_many() -> None:
     assert usual.estimate([300.0] * 6).expected_s == 300.0
 
 
+@given(TIMES_S, st.lists(TIMES_S, max_size=60), st.lists(TIMES_S, max_size=30))
+def test_a_gateway_that_is_started_again_goes_on_with_the_boots_that_were_seen(
+    configured_s: float, before_s: list[float], later_s: list[float]
+) -> None:
+    again = BootHistory(configured_s)
+    again.restore(after(configured_s, *before_s).seen_s)
+    for each_s in later_s:
+        again.ended(VmInput.READY, each_s)
+    assert again.estimate() == after(configured_s, *before_s, *later_s).estimate()
+
+
 @pytest.mark.parametrize("happened", [VmInput.OVERDUE, VmInput.STOP, VmInput.RECLAIMED])
 def test_a_boot_that_was_given_up_counts_if_it_was_longer_than_expected(happened: VmInput) -> None:
     history = after(20.0)

@@ -30,6 +30,7 @@ from policies.queueing.loadtable import LoadTable
 from policies.signals import (
     HOME,
     Ask,
+    BootsRestored,
     BudgetFrozen,
     Command,
     Event,
@@ -157,6 +158,7 @@ happened = st.one_of(
         cpu=mappings,
     ),
     st.builds(LedgerRestored, event_id=names, at_s=numbers, state=ledgers),
+    st.builds(BootsRestored, event_id=names, at_s=numbers, boots_s=st.lists(numbers, max_size=3).map(tuple)),
     st.builds(BudgetFrozen, event_id=names, at_s=numbers, why=names),
     st.builds(VmAdopted, event_id=names, at_s=numbers, vm=names, billing_since_s=numbers, booked_s=numbers),
     st.builds(VmReclaimed, event_id=names, at_s=numbers, vm=names, ends_s=numbers),

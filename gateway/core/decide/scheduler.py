@@ -28,6 +28,7 @@ from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, LedgerState, Money
 from policies.signals import (
     BootEstimate,
+    BootsRestored,
     BudgetFrozen,
     Cause,
     Command,
@@ -158,6 +159,11 @@ class Scheduler:
         return self._fleet.boot(at_s)
 
     @property
+    def boots_s(self) -> tuple[float, ...]:
+        """Return the latest boots that were seen, in seconds, the oldest first."""
+        return self._fleet.boots.seen_s
+
+    @property
     def pins(self) -> Mapping[str, Pin]:
         """Return what an operator has pinned, by query."""
         return MappingProxyType({name: query.pin for name, query in self._queries.items() if query.pin is not None})
@@ -239,6 +245,8 @@ class Scheduler:
                 self._demand.fitted(event)
             case LedgerRestored():
                 self._fleet.ledger.restore(event.state)
+            case BootsRestored():
+                self._fleet.boots.restore(event.boots_s)
             case BudgetFrozen():
                 self._fleet.ledger.frozen = event.why
             case DecisionsPaused():
