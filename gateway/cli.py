@@ -14,7 +14,17 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from gateway.commands import beginning, explaining, reading, reporting, simulating, steering, trying, watching
+from gateway.commands import (
+    beginning,
+    benching,
+    explaining,
+    reading,
+    reporting,
+    simulating,
+    steering,
+    trying,
+    watching,
+)
 from gateway.commands.common import BAD_INPUT, FAILED, ConfigPath, asked, fail, loaded, with_query
 from infra.loading import loading
 
@@ -111,6 +121,7 @@ reporting.register(main)
 reading.register(main)
 steering.register(main)
 simulating.register(main)
+benching.register(main)
 
 
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")

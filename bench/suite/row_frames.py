@@ -1,0 +1,218 @@
+"""Runs over a link with mutual TLS: encoded, sent, received by another process, decoded, and acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+import zstandard
+
+from infra.clock import SystemClock
+from infra.link.client import HostLink
+from infra.link.keys.certificates import Credential, Purpose, issue, new_authority, new_key
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
+from infra.link.server import HostServer
+from infra.messages import PROTOCOL, CommittedMessage, RunMessage
+from infra.payload import CodecPolicy, Decoder, Encoder
+from infra.runtime import Runtime
+from suite.row import Row, lasts_s, rate_of
+from suite.turns import OURS, Goal, Sample
+
+EVENTS, IN_FLIGHT, SEED = 1_000, 16, 17
+HOST = "bench-1"
+SCHEMA = pa.schema({"device": pa.string(), "at": pa.int64(), "value": pa.float64(), "unit": pa.string()})
+RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC", ansi=True)
+RATE = "events/s"
+
+
+def batch() -> pa.RecordBatch:
+    """Return small events."""
+    rng = np.random.default_rng(SEED)
+    return pa.RecordBatch.from_pydict(
+        {
+            "device": [f"device-{at}" for at in rng.integers(500, size=EVENTS).tolist()],
+            "at": np.arange(EVENTS) + 1_750_000_000_000,
+            "value": np.round(rng.normal(20, 5, EVENTS), 3),
+            "unit": ["C"] * EVENTS,
+        },
+        SCHEMA,
+    )
+
+
+def _elsewhere() -> None:
+    """Run this process on another CPU than its parent's."""
+    if hasattr(os, "sched_setaffinity"):
+        mine = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - mine or mine)
+    pa.set_cpu_count(1)
+
+
+# ------------------------------------------------------------------------------------------------------------- our link
+
+
+def _host(folder: str, user_data: str, address: multiprocessing.Queue[tuple[str, int]]) -> None:
+    _elsewhere()
+    asyncio.run(_serve(Path(folder), UserData.from_json(user_data), address))
+
+
+async def _serve(folder: Path, user_data: UserData, address: multiprocessing.Queue[tuple[str, int]]) -> None:
+    server = HostServer(HostIdentity.open(user_data, folder), user_data, RUNTIME, clock=SystemClock())
+    address.put(await server.start())
+    decoder = Decoder(SCHEMA)
+    while True:
+        session, message, payload = await server.receive()
+        if isinstance(message, RunMessage):
+            if decoder.decode(payload).num_rows != EVENTS:
+                return
+            await server.send(session, CommittedMessage(query="", epoch=0, last_seq=message.last_seq))
+
+
+async def _sent(link: HostLink, events: pa.RecordBatch) -> float:
+    """Send runs for a while; return acknowledged events per second."""
+    encoder = Encoder(SCHEMA, codecs=CodecPolicy.parse("zstd"))
+    room, runs = asyncio.Semaphore(IN_FLIGHT), 0
+
+    async def take() -> None:
+        while True:
+            await link.receive()
+            room.release()
+
+    taking = asyncio.create_task(take())
+    begun_s = time.perf_counter()
+    while time.perf_counter() - begun_s < lasts_s():
+        await room.acquire()
+        first = runs * EVENTS
+        payload = encoder.encode(events).payload
+        message = RunMessage(
+            query="", epoch=0, first_seq=first, last_seq=first + EVENTS - 1, attempt=0, rows=events.num_rows
+        )
+        await link.send(message, payload)
+        runs += 1
+    for _ in range(IN_FLIGHT):
+        await room.acquire()
+    took_s = time.perf_counter() - begun_s
+    taking.cancel()
+    return runs * EVENTS / took_s
+
+
+async def _over_link() -> float:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        authority = Authority.open(folder / "gateway")
+        user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token())
+        identity = HostIdentity.open(user_data, folder / "host")
+        identity.install(authority.sign(identity.csr(), HOST))
+        address: multiprocessing.Queue[tuple[str, int]] = multiprocessing.Queue()
+        host = multiprocessing.Process(target=_host, args=(str(folder / "host"), user_data.to_json(), address))
+        host.start()
+        try:
+            link = await HostLink.connect(address.get(timeout=30), authority, HOST, "bench", clock=SystemClock())
+            per_s = await _sent(link, batch())
+            await link.close("measured")
+        finally:
+            host.kill()
+            host.join()
+        return per_s
+
+
+def ours() -> Sample:
+    """Measure the gateway's link, its encoder, and a host's decoder."""
+    return Sample({RATE: asyncio.run(_over_link())})
+
+
+# --------------------------------------------------------------------------------------------------------- Arrow Flight
+
+
+class _Sink(flight.FlightServerBase):  # type: ignore[misc]
+    """Reads batches, and acknowledges each."""
+
+    def do_put(self, _context: object, _descriptor: object, reader: object, writer: object) -> None:
+        """See ``FlightServerBase``."""
+        for chunk in reader:  # type: ignore[attr-defined]
+            if chunk.data.num_rows != EVENTS:
+                return
+            writer.write(pa.py_buffer(b"1"))  # type: ignore[attr-defined]
+
+
+def _flight_server(ca_pem: bytes, pair: tuple[bytes, bytes], port: multiprocessing.Queue[int]) -> None:
+    _elsewhere()
+    server = _Sink("grpc+tls://127.0.0.1:0", tls_certificates=[pair], verify_client=True, root_certificates=ca_pem)
+    port.put(server.port)
+    server.serve()
+
+
+@contextmanager
+def _flight() -> Iterator[flight.FlightClient]:
+    now = datetime.now(UTC)
+    authority = new_authority(now)
+    pairs = []
+    for name, purpose in (("server", Purpose.HOST), ("client", Purpose.GATEWAY)):
+        key = new_key()
+        signed = Credential(key, issue(authority, key.public_key(), name, purpose, now))
+        pairs.append((signed.certificate_pem, signed.to_pem()))
+    port: multiprocessing.Queue[int] = multiprocessing.Queue()
+    server = multiprocessing.Process(target=_flight_server, args=(authority.certificate_pem, pairs[0], port))
+    server.start()
+    try:
+        yield flight.FlightClient(
+            f"grpc+tls://127.0.0.1:{port.get(timeout=30)}",
+            tls_root_certs=authority.certificate_pem,
+            cert_chain=pairs[1][0],
+            private_key=pairs[1][1],
+            override_hostname="server",
+        )
+    finally:
+        server.kill()
+        server.join()
+
+
+def by_flight() -> Sample:
+    """Measure Arrow Flight with zstd: as many batches in flight."""
+    events = batch()
+    options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression="zstd"))
+    with _flight() as client:
+        writer, reader = client.do_put(flight.FlightDescriptor.for_path("bench"), SCHEMA, options)
+        begun_s, sent, acknowledged = time.perf_counter(), 0, 0
+        while time.perf_counter() - begun_s < lasts_s():
+            writer.write_batch(events)
+            sent += 1
+            if sent - acknowledged >= IN_FLIGHT:
+                reader.read()
+                acknowledged += 1
+        while acknowledged < sent:
+            reader.read()
+            acknowledged += 1
+        took_s = time.perf_counter() - begun_s
+        writer.close()
+    return Sample({RATE: sent * EVENTS / took_s})
+
+
+def by_zstd() -> Sample:
+    """Measure the limit: Arrow's IPC and zstd-1 on one core, sent nowhere."""
+    events, packer = batch(), zstandard.ZstdCompressor(level=1)
+
+    def work() -> int:
+        packer.compress(events.serialize())
+        return EVENTS
+
+    return Sample({RATE: rate_of(work)})
+
+
+ROW = Row(
+    name="frames",
+    title="runs over a link with mutual TLS",
+    sides={OURS: ours, "Arrow Flight, zstd": by_flight, "serialise and zstd-1": by_zstd},
+    goals=(Goal(RATE, "Arrow Flight, zstd", 2.0), Goal(RATE, "serialise and zstd-1", 0.75)),
+    note="Runs of 1,000 small events, 16 in flight, over loopback; the receiver has a CPU of its own and decodes them.",
+)
