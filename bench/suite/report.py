@@ -9,7 +9,7 @@ import msgspec
 from planning.document import table
 
 from suite.row import Row
-from suite.turns import OURS, Goal, Spread, Turns, found, spread
+from suite.turns import Goal, Spread, Turns, found, spread
 
 FORMAT = 1
 
@@ -135,6 +135,3 @@ def missed(rows: Mapping[str, RowTold]) -> Sequence[str]:
         for goal in row.goals
         if not goal.holds
     ]
-
-
-__all__ = ["FORMAT", "OURS", "BenchTold", "compared", "missed", "number", "read", "text", "told"]

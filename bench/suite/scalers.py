@@ -6,6 +6,7 @@ Each VM stands for what the rule scales: a task manager, a pod. Options are the 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -46,9 +47,9 @@ class Rule(VmPolicy):
     def watch(self, seen: Seen) -> None:
         """Note a slot."""
 
+    @abstractmethod
     def engines(self, seen: Seen, event_s: float, /) -> int:
         """Return how many engines are wanted, home being one."""
-        raise NotImplementedError
 
 
 class Ds2(Rule):
