@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.json as pj
 from gateway.sources.base import SourceError
 from gateway.sources.rows.drift import line_drift, rows_with_null
 from gateway.sources.rows.halving import decode_by_halves, one_batch
+from gateway.sources.rows.plainlines import PlainLines, Unsure
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -36,9 +38,21 @@ class LineDecoder:
         # Every field may be null here; the cast to the real schema refuses nulls where they are not allowed.
         self._read_schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in schema])
         self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
+        try:
+            self._plain: PlainLines | None = PlainLines(schema, strict=strict)
+        except Unsure:
+            self._plain = None
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Return the events in order, and (index, reason) of each bad line; blank lines are neither."""
+        if self._plain is not None and lines:
+            try:
+                return self._plain.decode(lines), []
+            except Unsure:
+                pass  # some line is blank, bad or needs Arrow
+        return self._decode_each(lines)
+
+    def _decode_each(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         dead: list[tuple[int, str]] = []
         numbered: list[tuple[int, bytes]] = []
         for i, line in enumerate(lines):
@@ -77,6 +91,20 @@ class LineDecoder:
             return None  # Arrow has the better message
 
     def _attempt(self, lines: list[bytes]) -> pa.RecordBatch:
+        if self._plain is not None:
+            try:
+                return self._plain.decode(lines)
+            except Unsure:
+                pass
+        try:
+            return self._by_arrow(lines)
+        except pa.ArrowInvalid:
+            once = last_of_each_field(lines[0]) if len(lines) == 1 else None
+            if once is None:
+                raise
+            return self._by_arrow([once])
+
+    def _by_arrow(self, lines: list[bytes]) -> pa.RecordBatch:
         data = b"\n".join(lines)
         data.decode("utf-8")  # Arrow accepts invalid UTF-8, but Spark does not
         table = pj.read_json(
@@ -96,6 +124,23 @@ class LineDecoder:
             decoded = [None if v is None else base64.b64decode(v, validate=True) for v in table.column(at).to_pylist()]
             table = table.set_column(at, self._schema.field(at).name, pa.array(decoded, pa.binary()))
         return table.cast(self._schema).combine_chunks().to_batches()[0]
+
+
+def last_of_each_field(line: bytes) -> bytes | None:
+    """Return the line with the last value of each field that it repeats; None if it repeats none or is not JSON."""
+    repeats = False
+
+    def last(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        nonlocal repeats
+        kept = dict(pairs)
+        repeats = repeats or len(kept) < len(pairs)
+        return kept
+
+    try:
+        value = json.loads(line, object_pairs_hook=last)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(value).encode() if repeats else None
 
 
 def _refused(kind: pa.DataType, *, top: bool = True) -> pa.DataType | None:
