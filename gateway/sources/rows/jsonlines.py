@@ -13,7 +13,7 @@ import pyarrow.json as pj
 from gateway.sources.base import SourceError
 from gateway.sources.rows.drift import line_drift, rows_with_null
 from gateway.sources.rows.halving import decode_by_halves, one_batch
-from gateway.sources.rows.plainlines import PlainLines, Unsure
+from gateway.sources.rows.plainlines import PlainLines, UnsureError
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -40,7 +40,7 @@ class LineDecoder:
         self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
         try:
             self._plain: PlainLines | None = PlainLines(schema, strict=strict)
-        except Unsure:
+        except UnsureError:
             self._plain = None
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
@@ -48,7 +48,7 @@ class LineDecoder:
         if self._plain is not None and lines:
             try:
                 return self._plain.decode(lines), []
-            except Unsure:
+            except UnsureError:
                 pass  # some line is blank, bad or needs Arrow
         return self._decode_each(lines)
 
@@ -94,7 +94,7 @@ class LineDecoder:
         if self._plain is not None:
             try:
                 return self._plain.decode(lines)
-            except Unsure:
+            except UnsureError:
                 pass
         try:
             return self._by_arrow(lines)

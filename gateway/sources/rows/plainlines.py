@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-class Unsure(Exception):
+class UnsureError(Exception):
     """Arrow must decide about these lines."""
 
 
@@ -27,12 +27,12 @@ class PlainLines:
         strict: a missing or an unknown field is not accepted.
 
     Raises:
-        Unsure: a column is not plain, or there is none.
+        UnsureError: a column is not plain, or there is none.
     """
 
     def __init__(self, schema: pa.Schema, *, strict: bool) -> None:
         if not len(schema):
-            raise Unsure
+            raise UnsureError
         self._schema = schema
         # A name of a column need not be a Python name.
         names = [f"column_{at}" for at in range(len(schema))]
@@ -51,26 +51,26 @@ class PlainLines:
         """Return an event for each line, in order.
 
         Raises:
-            Unsure: some line is blank, bad, or needs a conversion that only Arrow makes.
+            UnsureError: some line is blank, bad, or needs a conversion that only Arrow makes.
         """
         data = b"\n".join(lines)
         if data.count(b"\n") != len(lines) - 1:
-            raise Unsure
+            raise UnsureError
         try:
             if not data.isascii():
                 data.decode("utf-8")  # msgspec does not check fields that it skips
             rows = self._decoder.decode_lines(data)
             if len(rows) != len(lines):
-                raise Unsure
+                raise UnsureError
             columns = [
                 _column(values, field.type)
                 for values, field in zip(zip(*map(self._values, rows), strict=True), self._schema, strict=True)
             ]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         except (msgspec.DecodeError, pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
-            raise Unsure from error
+            raise UnsureError from error
         if any(column.null_count and not field.nullable for column, field in zip(columns, self._schema, strict=True)):
-            raise Unsure
+            raise UnsureError
         return batch
 
 
@@ -86,7 +86,7 @@ def _python_type(kind: pa.DataType) -> object:
         return float | None
     if pa.types.is_list(kind) and not (pa.types.is_list(kind.value_type) or pa.types.is_timestamp(kind.value_type)):
         return list[_python_type(kind.value_type)] | None  # type: ignore[misc]
-    raise Unsure
+    raise UnsureError
 
 
 def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
