@@ -7,7 +7,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,10 +24,10 @@ from engines.streaming.feed import FeedServer, pack
 from infra.clock import Clock
 
 _WITHIN_S = 300.0
-_WARM_S = 40.0
-_WARM_ROUNDS = 25
-_WARM_TOGETHER = 8
+_WARM_S = 60.0
+_WARM_TOGETHER = 4
 _SETTLED = 0.97
+_SETTLED_ROUNDS = 2
 _TRIES = 20
 _LOOK_AGAIN_S = 0.002
 
@@ -54,8 +54,8 @@ def time_batches(
 ) -> list[Timed]:
     """Run micro-batches one after the other, each alone, after some warm-up ones that do not count.
 
-    Java compiles while it runs, so large micro-batches run until they become no faster, for 40 s at most. Those that
-    count run in a shuffled order, the same each time. Otherwise a machine that becomes faster or slower meanwhile would
+    Java compiles while it runs, so the largest micro-batches, with one run and with the most, run until they become no
+    faster, for a minute at most. Those that count run in a shuffled order, the same each time. Otherwise a machine that becomes faster or slower meanwhile would
     look like a cost of events.
 
     Args:
@@ -75,7 +75,7 @@ def time_batches(
     random.Random("sizes").shuffle(shapes)  # noqa: S311  # no secret
     timed: list[Timed] = []
     with _Player(query, feeds, events, clock) as player:
-        player.warm_up(max(sizes))
+        player.warm_up({(min(runs), max(sizes)), (max(runs), max(sizes))})
         for count, size in shapes:
             timed.append(player.play(count, size))
             tell(timed[-1])
@@ -243,13 +243,15 @@ class _Player:
                 return Timed(events, last[0].batch_s, runs)
         raise RefusedError(f"{_TRIES} tries did not get {runs} runs into one micro-batch")
 
-    def warm_up(self, events: int) -> None:
-        """Run large micro-batches until they become no faster."""
-        self._largest = events
+    def warm_up(self, shapes: Collection[tuple[int, int]]) -> None:
+        """Run micro-batches of these numbers of runs and events until they have become no faster twice."""
+        self._largest = max(events for _, events in shapes)
         ends_s = self._clock.now() + _WARM_S
-        before_s = math.inf
-        for _ in range(_WARM_ROUNDS):
-            took_s = statistics.median(self.play(1, events).batch_s for _ in range(_WARM_TOGETHER))
-            if took_s > _SETTLED * before_s or self._clock.now() > ends_s:
-                return
-            before_s = min(before_s, took_s)
+        best_s, settled = math.inf, 0
+        while settled < _SETTLED_ROUNDS and self._clock.now() < ends_s:
+            took_s = sum(
+                statistics.median(self.play(runs, events).batch_s for _ in range(_WARM_TOGETHER))
+                for runs, events in shapes
+            )
+            settled = settled + 1 if took_s > _SETTLED * best_s else 0
+            best_s = min(best_s, took_s)

@@ -56,7 +56,7 @@ def pack(batch: pa.RecordBatch, part_bytes: int = PART_BYTES) -> list[pa.Buffer]
     """Cut a batch into parts of about ``part_bytes`` (no smaller than a row), each an Arrow stream."""
     if batch.num_rows == 0:
         return []
-    rows = max(1, int(batch.num_rows * min(1.0, part_bytes / max(1, batch.get_total_buffer_size()))))
+    rows = max(1, int(batch.num_rows * min(1.0, part_bytes / max(1, batch.nbytes))))
     return [stream_of(batch.slice(at, rows)) for at in range(0, batch.num_rows, rows)]
 
 

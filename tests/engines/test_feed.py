@@ -67,6 +67,7 @@ def test_parts_hold_exactly_the_rows(count: int) -> None:
 def test_a_slice_of_a_large_batch_is_packed_by_its_own_size() -> None:
     parts = pack(batch(1_000).slice(10, 5))
     assert sum(part.size for part in parts) < 5_000
+    assert len(pack(batch(10_000).slice(0, 500), part_bytes=60_000)) == 1
 
 
 def test_runs_without_some_of_their_rows_take_the_place_of_those_that_were_planned() -> None:

@@ -33,7 +33,7 @@ from infra.clock import SystemClock
 from infra.payload.tablefiles import TableError
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)
-RUNS = (1, 4)
+RUNS = (1, BATCH_RUNS_MAX)
 """Runs of a micro-batch, if it may take several."""
 REPEATS = 6
 _REPEATS_LEAST = 2
