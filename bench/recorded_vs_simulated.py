@@ -17,7 +17,8 @@ the properties of a VM come from another run. With ``--as-recorded`` machines ar
 and the rates of the VM and of home. Then only the decisions are compared, not the speed of machines.
 
 With ``--predicted`` the arrivals too are those that the config announces, so nothing comes from the run: the profile,
-an earlier run (``--vm-as-in``), and the config were there before it was played. Mean latency and cost are compared as
+an earlier run (``--vm-as-in``), and the config were there before it was played. The earlier run also tells how much
+slower home is while a VM works, as both share one machine here. Mean latency and cost are compared as
 well. The goals are then 90 % of the slots, 15 % of the latency and 10 % of the cost.
 """
 
@@ -39,10 +40,10 @@ from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.comparing.contest import fluid_world
 from gateway.simulate.configload import configured_s
 from gateway.simulate.fluid.world import FluidWorld
-from gateway.simulate.options import WorldOptions
+from gateway.simulate.options import QueryOptions, WorldOptions
 from gateway.simulate.parameters.calibration import Calibration, MeasuredBoot, read_calibration
 from gateway.simulate.plan import Recorded, plan, read_trace
-from gateway.views.runrecord import GatewayRecord, read_record
+from gateway.views.runrecord import GatewayRecord, Slot, read_record
 from policies.arrays import Array, IntArray
 from policies.signals import HOME, Ask, Command, Event, SlotAnswered, SlotEnded
 
@@ -104,7 +105,7 @@ def ledger(folder: Path, query: str) -> list[dict[str, Any]]:
     return sorted((line for line in lines if line["query"] == query), key=lambda line: line["wall_s"])
 
 
-def served_in(record: GatewayRecord) -> Callable[[int], tuple[float, float]]:
+def served_in(record: GatewayRecord) -> Callable[[int, bool], tuple[float, float]]:
     """Return the rates of home and of the VM around each slot of a run, where they had enough work.
 
     A micro-batch may take most of a slot, so five slots are averaged. If a lane did not have events at both ends of a
@@ -133,7 +134,7 @@ def served_in(record: GatewayRecord) -> Callable[[int], tuple[float, float]]:
     home, cloud = rates({HOME}), rates(names - {HOME})
     cloud = np.where(np.isnan(cloud), home, cloud)
 
-    def served(slot: int) -> tuple[float, float]:
+    def served(slot: int, vm_worked: bool) -> tuple[float, float]:  # noqa: ARG001
         at = min(slot, len(slots) - 1)
         return float(home[at]), float(cloud[at])
 
@@ -152,23 +153,70 @@ def vm_as_in(record: GatewayRecord, lines: list[dict[str, Any]]) -> tuple[float,
     return float(np.median(speeds)), MeasuredBoot(type="measured", times_s=boots)
 
 
-def simulated(world: WorldOptions, slots: int, served: Callable[[int], tuple[float, float]] | None = None) -> Played:
-    """Return what happens in a simulated run in its first slots."""
+def beside_a_vm(record: GatewayRecord) -> float:
+    """Return home's rate while a VM works as a part of its rate before: on one machine they share its memory."""
+    rates = served_in(record)
+    ready_s = [mark.at_s for mark in record.marks if mark.kind == "vm_ready"]
+    if not ready_s:
+        raise SystemExit("the run of --vm-as-in used no VM")
+    home = [(slot.at_s > ready_s[0], rates(at, True)[0]) for at, slot in enumerate(record.slots) if _behind(slot)]
+    after, before = (np.median([rate for with_vm, rate in home if with_vm is wanted]) for wanted in (True, False))
+    return float(after / before)
+
+
+def _behind(slot: Slot) -> bool:
+    return (slot.latency_ms or 0.0) > BEHIND_MS
+
+
+def served_beside(home_per_s: float, beside: float, vm_speed: float) -> Callable[[int, bool], tuple[float, float]]:
+    """Return the rates of home and of a VM, of which one slows the other down."""
+    print(f"home serves {home_per_s:,.0f} events/s, and {beside:.2f} of that while a VM works")
+
+    def served(slot: int, vm_worked: bool) -> tuple[float, float]:  # noqa: ARG001
+        return home_per_s * (beside if vm_worked else 1.0), home_per_s * beside * vm_speed
+
+    return served
+
+
+def full_rate(query: QueryOptions) -> float:
+    """Return how many events a second micro-batches of full runs serve."""
+    assert query.batch_s is not None
+    assert query.event_s is not None
+    events = query.batch_runs * query.run_events
+    return events / (query.batch_s + (query.batch_runs - 1) * query.further_run_s + events * query.event_s)
+
+
+def simulated(
+    world: WorldOptions, slots: int, served: Callable[[int, bool], tuple[float, float]] | None = None
+) -> Played:
+    """Return what happens in a simulated run in its first slots.
+
+    Args:
+        world: of the run.
+        slots: so many.
+        served: the rates of home and of the VM in a slot, by its number and whether the VM worked in the one before.
+    """
     rows: list[tuple[float, float, float]] = []
+    vm_worked = False
 
     class Watched(Scheduler):
         """A scheduler that records its decisions about the first query."""
 
         def handle(self, event: Event) -> list[Command]:
             """See ``Scheduler.handle``."""
+            nonlocal vm_worked
             commands = super().handle(event)
+            if isinstance(event, SlotEnded):
+                vm_worked = any(lane != HOME and done for lane, done in event.queries[0].completed_events.items())
             judged = not any(isinstance(command, Ask) for command in commands)
             if isinstance(event, SlotEnded | SlotAnswered) and judged:
                 first = self.last_decisions[0]
                 rows.append((first.slot.input_rate, float(first.phi_vm), float(first.phi_data)))
             return commands
 
-    options = replace(fluid_world(world), every_slot=True, make_scheduler=Watched, served=served)
+    options = replace(fluid_world(world), every_slot=True, make_scheduler=Watched)
+    if served is not None:
+        options = replace(options, served=lambda slot: served(slot, vm_worked))
     outcome = FluidWorld(options).run()
     return Played(Course(*np.array(rows[:slots]).T), outcome.mean_s, outcome.usd)
 
@@ -226,7 +274,12 @@ def main() -> int:
     measured = Calibration(queries={chosen.run: costs}, vm_speed=speed, boot=boot)
     seen = recorded(told, ledger(decisions, chosen.run))
     world = world_of(chosen.stage / chosen.run, told, measured, chosen.seed, predicted=chosen.predicted)
-    played = simulated(world, len(told.slots), served_in(told) if chosen.as_recorded else None)
+    served: Callable[[int, bool], tuple[float, float]] | None = None
+    if chosen.as_recorded:
+        served = served_in(told)
+    elif chosen.predicted:
+        served = served_beside(full_rate(world.queries[0]), beside_a_vm(other), speed)
+    played = simulated(world, len(told.slots), served)
     slots = min(len(seen.wanted), len(played.course.wanted))
     wanted, sends = (
         getattr(seen, name)[:slots] == getattr(played.course, name)[:slots] for name in ("wanted", "sends")

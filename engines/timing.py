@@ -34,7 +34,13 @@ _LOOK_AGAIN_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One micro-batch: its runs and its time."""
+    """One micro-batch.
+
+    Attributes:
+        events: it had.
+        batch_s: from the answer of the one before to its own answer: Spark writes and plans in between, too.
+        runs: it had.
+    """
 
     events: int
     batch_s: float
@@ -55,8 +61,8 @@ def time_batches(
     """Run micro-batches one after the other, each alone, after some warm-up ones that do not count.
 
     Java compiles while it runs, so the largest micro-batches, with one run and with the most, run until they become no
-    faster, for a minute at most. Those that count run in a shuffled order, the same each time. Otherwise a machine that becomes faster or slower meanwhile would
-    look like a cost of events.
+    faster, for a minute at most. Those that count run in a shuffled order, the same each time. Otherwise a machine that
+    becomes faster or slower meanwhile would look like a cost of events.
 
     Args:
         query: stateless, as the host knows it.
@@ -138,17 +144,20 @@ class _Tag(NamedTuple):
 
 
 class _Answers:
-    """Waits for the answers of a stream."""
+    """Waits for the answers of a stream; ``came_s`` has when those of each micro-batch came."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.answered = threading.Semaphore(0)
         self.answers: dict[int, list[RunOutcome]] = {}
+        self.came_s: dict[int, float] = {}
         self.death = ""
         self.reports = Reports.of(self._take, self._died)
 
     def _take(self, some: Sequence[RunOutcome]) -> None:
         for answer in some:
             self.answers.setdefault(answer.batch_id, []).append(answer)
+            self.came_s[answer.batch_id] = self._clock.now()
         for _ in some:
             self.answered.release()
 
@@ -167,8 +176,8 @@ class _InOrder:
     """A stateful stream that runs one micro-batch after the other."""
 
     def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
-        self._events = events
-        self._got = _Answers()
+        self._events, self._clock = events, clock
+        self._got = _Answers(clock)
         self._stream = StatefulStream(query, feeds, clock, self._got.reports)
 
     def __enter__(self) -> _InOrder:
@@ -181,12 +190,14 @@ class _InOrder:
     def play(self, events: int) -> Timed:
         """Run one micro-batch with the next events, and return how long it took."""
         first = self._stream.feed.next_position
-        self._got.answers.clear()
-        self._stream.put(pack(self._events.slice(first, events)), first, first, first + events)
+        parts = pack(self._events.slice(first, events))
+        self._got.came_s.clear()
+        put_s = self._clock.now()
+        self._stream.put(parts, first, first, first + events)
         self._got.wait(1)
         self._stream.committed(first + events - 1)
-        ((answer,),) = self._got.answers.values()
-        return Timed(events, answer.batch_s)
+        (came_s,) = self._got.came_s.values()
+        return Timed(events, came_s - put_s)
 
 
 class _Player:
@@ -200,7 +211,7 @@ class _Player:
         self, query: KnownQuery, feeds: FeedServer, events: Callable[[int, int], pa.RecordBatch], clock: Clock
     ) -> None:
         self._events, self._clock = events, clock
-        self._got = _Answers()
+        self._got = _Answers(clock)
         self._put = 0
         self._largest = 0
         self._stream = StatelessStream(query, feeds, clock, self._got.reports)
@@ -212,11 +223,15 @@ class _Player:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def _runs(self, runs: int, events: int) -> None:
+    def _runs(self, runs: int, events: int) -> float:
+        """Put runs that have so many events together, and return when."""
         edges = [events * part // runs for part in range(runs + 1)]
-        for first, end in pairwise(edges):
-            self._stream.put(pack(self._events(first, end)), _Tag(self._put))
+        packed = [pack(self._events(first, end)) for first, end in pairwise(edges)]
+        put_s = self._clock.now()
+        for parts in packed:
+            self._stream.put(parts, _Tag(self._put))
             self._put += 1
+        return put_s
 
     def _until_planned(self) -> None:
         """Return when Spark works on the runs that were put last."""
@@ -230,17 +245,19 @@ class _Player:
         """Run one micro-batch, and return how long it took."""
         for _ in range(_TRIES):
             self._got.answers.clear()
+            self._got.came_s.clear()
             if runs == 1:
-                self._runs(1, events)
+                begun_s = self._runs(1, events)
                 self._got.wait(1)
             else:
                 self._runs(1, self._largest)
                 self._until_planned()
                 self._runs(runs, events)
                 self._got.wait(runs + 1)
-            last = self._got.answers[max(self._got.answers)]
-            if len(last) == runs:
-                return Timed(events, last[0].batch_s, runs)
+                begun_s = self._got.came_s[min(self._got.came_s)]
+            last = max(self._got.answers)
+            if len(self._got.answers[last]) == runs:
+                return Timed(events, self._got.came_s[last] - begun_s, runs)
         raise RefusedError(f"{_TRIES} tries did not get {runs} runs into one micro-batch")
 
     def warm_up(self, shapes: Collection[tuple[int, int]]) -> None:

@@ -36,7 +36,6 @@ MOST, GRACE_S = 0.03, 0.02
 WAIT_S = 0.005
 CARRIED_PER_S = 170.0
 """What home carries of 200 events/s that the calls alone would allow; the rest is the cost of micro-batches."""
-QUERY = "waiting"
 FUNCTION = """\
 import sys
 import time
@@ -77,6 +76,11 @@ class SmallWorld:
     event_bytes: int
     kind: str
     rates: Array
+
+    @property
+    def query(self) -> str:
+        """A name of its own: the hosts and the state of a gateway serve one world after the other."""
+        return f"waiting_{self.seed}"
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events: a Poisson process with these rates, and a text that does not compress well."""
@@ -217,7 +221,7 @@ def _play(folder: Path, world: SmallWorld) -> tuple[Played, Played]:
             if gateway.process is not None and gateway.process.poll() is None:
                 gateway.kill()
     right = [{"id": event["id"], "length": len(event["text"])} for event in events]
-    alone, elastic = (Played(read_record(gateway.report), gateway.rows(QUERY) == right) for gateway in gateways)
+    alone, elastic = (Played(read_record(gateway.report), gateway.rows(world.query) == right) for gateway in gateways)
     shutil.rmtree(here)
     return alone, elastic
 
@@ -230,7 +234,7 @@ def _gateway(folder: Path, here: Path, kind: str, world: SmallWorld) -> Gateway:
         "source": {"type": "file", "path": str(here.parent / "in.jsonl"), "replay": {"times": "at"}},
         "schema": "id BIGINT, text STRING, at TIMESTAMP",
         "function": f"{module}:work",
-        "sink": {"type": "file", "path": str(here / "out" / QUERY)},
+        "sink": {"type": "file", "path": str(here / "out" / world.query)},
         "qos": {"latency": "2s"},
         **({"switching": {"mode": "off"}} if kind == "alone" else {}),
     }
@@ -240,7 +244,7 @@ def _gateway(folder: Path, here: Path, kind: str, world: SmallWorld) -> Gateway:
         "emulate_link": {"delay": f"{500 * world.rtt_s:.1f}ms", "rate": f"{world.link_mbit_per_s:.3f}Mbit/s"},
         "billing": {"period": "60s", "minimum": "60s", "usd_per_hour": 0.36, "usd_per_gb_sent": 0.09},
     }
-    return Gateway(here, folder / kind, {QUERY: query}, cloud, more={"slot": "1s"})
+    return Gateway(here, folder / kind, {world.query: query}, cloud, more={"slot": "1s"})
 
 
 if __name__ == "__main__":
