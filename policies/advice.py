@@ -141,6 +141,7 @@ class Advice:
         load: added up with the other queries' loads; None: ``wanted`` stands alone.
         rising_to: the largest number of VMs that will be wanted within a billing period; 0 if no rise is foreseen.
         phi_starts: whether equation 1 may also start a VM when the limit is broken, if it may under this policy.
+        at_once: whether VMs are launched even if the last launch or termination was less than a billing period ago.
     """
 
     wanted: int | None = None
@@ -152,6 +153,7 @@ class Advice:
     load: Load | None = None
     rising_to: int = 0
     phi_starts: bool = True
+    at_once: bool = False
 
     def __post_init__(self) -> None:
         # Advice is kept from slot to slot and shown to others, so nobody may change it.

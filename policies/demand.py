@@ -208,6 +208,10 @@ class Demand:
         ]
         return [self._queries[name] for _, name in sorted(wanting, key=lambda pair: -pair[0])]
 
+    def at_once(self, ahead: Iterable[SwitchedQuery]) -> list[SwitchedQuery]:
+        """Return those whose VMs do not wait until the last change was a billing period ago."""
+        return [query for query in ahead if self.advice[query.settings.name].at_once]
+
     def pinned(self, there: int) -> list[SwitchedQuery]:
         """Return the queries that are pinned to the cloud and for which no VM exists."""
         return [] if there else [query for query in self._queries.values() if query.pinned_share]

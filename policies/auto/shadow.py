@@ -192,8 +192,8 @@ class Shadow:
             patience_s = seen.boot_s if wanted is not None and 0 < wanted <= self.vms else 0.0
             if self._phi(wait_s, at_s - self._high_since_s - patience_s, 0.0, ends=False):
                 self._launch(seen)
-        while self.vms < (self.advice.wanted or 0) and self._cool_down.left_s(self.vms, at_s) <= 0:
-            if not self._launch(seen):
+        while self.vms < (self.advice.wanted or 0):
+            if (not self.advice.at_once and self._cool_down.left_s(self.vms, at_s) > 0) or not self._launch(seen):
                 break
 
     def _launch(self, seen: Seen) -> bool:

@@ -83,6 +83,8 @@ class LookaheadPolicy(VmPolicy):
             expected=Expected(seen.boot_s, fluid.rate, max(0.0, 2 * fluid.rate - worst.rate), worst.rate),
             options=site.prices(vms),
             load=Load(load, load, fluid.home_rate / fluid.vm_rate),
+            # The load is there, and ``needed`` keeps noise from launching and terminating in turn.
+            at_once=True,
         )
 
     def _within_s(self, seen: Seen) -> float:

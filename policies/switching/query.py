@@ -11,6 +11,7 @@ from policies.slot import detached
 from policies.switching.pausing import why_not_pause
 from policies.switching.pinning import Pin
 from policies.switching.sharing import AutoShare, FixedShare, ShareController
+from policies.switching.stay import Stay
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class SwitchedQuery:
         self.whole = settings.mode == "query"
         self.divided = False
         self.controller = self._new_controller()
+        self.stay = Stay(slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self._shown: QuerySlot | None = None
         self.route = ALL_HOME
@@ -133,6 +135,8 @@ class SwitchedQuery:
         if self.divided and self.slot.heaviest_part >= HOT:
             part = f"one part of its keys has {self.slot.heaviest_part:.0%} of the events"
             return f"{part}: a VM for the others would relieve home by too little"
+        if slower := self.stay.why_slower():
+            return slower
         if not self.slot.pause_s:
             return ""
         settings = self.settings
@@ -145,6 +149,11 @@ class SwitchedQuery:
     def share(self) -> float:
         """Return the part of the events that goes to cloud lanes."""
         return 1.0 - self.route[0][1]
+
+    @property
+    def whole_on(self) -> str:
+        """Return the VM that has all of its events, of which no other VM could take any; empty if there is none."""
+        return self.route[1][0] if self.whole and len(self.route) > 1 else ""
 
     @property
     def expected_bytes_per_s(self) -> float:
@@ -183,6 +192,7 @@ class SwitchedQuery:
 
     def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
+        self.stay.keep(ready)
         if not self.kept_off:
             return ready
         found = tuple(vm for vm in ready if vm not in self.kept_off)
@@ -193,6 +203,8 @@ class SwitchedQuery:
     def observe(self, slot: QuerySlot) -> None:
         """Take the profiler's measurements."""
         self.slot, self._shown = slot, None
+        if self.whole:
+            self.stay.observe(self.whole_on, slot, self.settings.switching.send_above_s)
         if slot.raw_bytes or slot.sent_bytes:
             self.raw_bytes += sum(slot.raw_bytes.values())
             self.sent_bytes += sum(slot.sent_bytes.values())

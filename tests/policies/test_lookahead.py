@@ -102,6 +102,27 @@ def test_a_load_that_stays_gets_the_vm_that_it_needs_and_keeps_it() -> None:
     assert max(latency_s for at_s, latency_s in played.latencies if at_s > 60) < 1.5 * TARGET_S
 
 
+def test_more_load_gets_another_vm_within_the_billing_period_of_the_first() -> None:
+    played = Play(LOOKAHEAD, lambda at_s: 700.0 if at_s < 30 else 1500.0 if at_s < 45 else 2600.0, max_vms=3).until(
+        90.0
+    )
+    first_s, *more_s = [at_s for at_s, _ in played.started]
+    assert 30 < first_s <= 32
+    assert more_s
+    assert all(45 < at_s <= 48 for at_s in more_s)
+
+
+def test_a_burst_just_after_a_termination_gets_its_vm_at_once() -> None:
+    once = Play(LOOKAHEAD, lambda at_s: 2000.0 if 30 <= at_s < 50 else 400.0, max_vms=1).until(300.0)
+    (ended_s,) = once.ended_s
+    again_s = ended_s + 1.0
+    twice = Play(LOOKAHEAD, lambda at_s: 2000.0 if 30 <= at_s < 50 or at_s >= again_s else 400.0, max_vms=1).until(
+        again_s + 10.0
+    )
+    assert twice.ended_s == [ended_s]
+    assert again_s < twice.started[1][0] <= again_s + 2.0
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_noise_around_the_capacity_of_home_makes_no_vm_come_and_go(seed: int) -> None:
     walk = noisy(HOME_PER_S, 0.05 * HOME_PER_S, seed=seed)

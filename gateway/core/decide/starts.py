@@ -71,12 +71,15 @@ class Starts:
             return self._start_ahead(event, pinned, pin.why)
         if not ahead:
             return [], note
-        if (left_s := self._demand.cool_down_left_s(there, event.at_s)) > 0:
+        at_once = self._demand.at_once(ahead)
+        left_s = 0.0 if at_once else self._demand.cool_down_left_s(there, event.at_s)
+        if left_s > 0:
             return (
                 [],
                 f"the last launch or termination was less than a billing period ago: {left_s:.0f} s of cool-down left",
             )
-        return self._start_ahead(event, ahead, self._demand.advice[ahead[0].settings.name].why)
+        payers = at_once or ahead
+        return self._start_ahead(event, payers, self._demand.advice[payers[0].settings.name].why)
 
     def _start_ahead(self, event: Event, payers: Sequence[SwitchedQuery], why: str) -> Started:
         """Start a VM before equation 1 does, because of ``why`` for the first of the queries."""
@@ -87,7 +90,7 @@ class Starts:
 
     @property
     def _asking(self) -> list[SwitchedQuery]:
-        return [query for name, query in self._queries.items() if self._demand.asks(name)]
+        return [query for name, query in self._queries.items() if self._demand.asks(name) and not query.whole_on]
 
     def _tolerated(self, event: Event, obstacle: str, *, ahead: bool) -> tuple[list[SwitchedQuery], str]:
         """Return the queries for which equation 1 starts a VM, and the state of the next VM.

@@ -214,10 +214,13 @@ class VmLife:
     def _why_useless(self, machine: VmAccount) -> str:
         """Return why the events on a VM gained nothing in the block that ends; empty if they did, or there were none.
 
-        A query with state moves by rules of its own, and its events are not at home meanwhile.
+        The events of a query with state are not at home meanwhile: its VM is of no use if it is slower than home was.
         """
-        moved = any((q.whole or q.divided) and machine.block_raw_bytes[name] for name, q in self._queries.items())
-        return "" if moved else machine.block_use.why_none
+        slower = {q.stay.why_slower(machine.name) for q in self._queries.values() if q.whole} - {""}
+        moved = [q for name, q in self._queries.items() if (q.whole or q.divided) and machine.block_raw_bytes[name]]
+        if any(not q.stay.why_slower(machine.name) for q in moved):
+            return ""
+        return min(slower, default="") or machine.block_use.why_none
 
     def _stop(self, machine: VmAccount, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.STOP, event, why)
