@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-demo reproduce-esm setup java broker mosquitto browser prometheus wan demo test fuzz faults docs package check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-demo reproduce-esm setup java broker connector mosquitto browser prometheus wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -31,6 +31,9 @@ java: ## check for a Java that Spark can use, or install it
 broker: ## download the Kafka broker for the tests
 	@.ci/broker
 
+connector: ## download Spark's Kafka connector for the bench
+	@.ci/broker bench/suite/pom.xml build/spark-kafka
+
 mosquitto: ## check for the MQTT broker of the tests, or install it
 	@.ci/mosquitto
 
@@ -49,7 +52,7 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
-test: setup java broker mosquitto browser prometheus wan ## run all tests, in JOBS processes (2)
+test: setup java broker connector mosquitto browser prometheus wan ## run all tests, in JOBS processes (2)
 	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25 -rs --no-fold-skipped
@@ -82,7 +85,7 @@ reproduce-state: setup java ## divide keys among lanes, run real queries with st
 docker: ## build the container image, with Docker or Podman
 	@docker/build
 
-bench: setup ## measure peers and limits side by side; ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed
+bench: setup java broker connector ## measure peers and limits side by side; ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed
 	PYTHONPATH=bench $(BIN)/python -m suite $(ONLY) $(if $(COMPARE),--compare "$(COMPARE)")
 
 reproduce-demo: setup java ## play the demo five times with warm VMs and five times with cold ones, for the table of README.md

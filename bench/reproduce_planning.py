@@ -4,6 +4,7 @@
 ``nasa_http_per_second.txt.gz``, ``worldcup98_per_minute.csv.gz`` and, for ``auto``, ``Twitter_volume_AAPL.csv.gz`` and
 ``Twitter_volume_AMZN.csv.gz``; without it generated ones are used. ``--only`` chooses sections. Tables are printed and
 written into the document. Seeds are fixed. Times are CPU time, so that other load matters less; set OMP_NUM_THREADS=1.
+``harm on spark`` is in real time, on real Spark: some 22 minutes, with nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ SECTIONS = {
     "auto": ("auto", "report"),
     "auto on bursts": ("autobursts", "report"),
     "harm": ("harm", "report"),
+    "harm on spark": ("harmonspark", "report"),
 }
 """Module and function of each section; imported when they are run, since some take long to import."""
 
