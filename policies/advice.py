@@ -142,6 +142,8 @@ class Advice:
         rising_to: the largest number of VMs that will be wanted within a billing period; 0 if no rise is foreseen.
         phi_starts: whether equation 1 may also start a VM when the limit is broken, if it may under this policy.
         at_once: whether VMs are launched even if the last launch or termination was less than a billing period ago.
+        home_alone_s: how long events will wait soon if none goes to VMs. Above the target they go to VMs that are
+            ready, although equation 2 would wait until they are late.
     """
 
     wanted: int | None = None
@@ -154,6 +156,7 @@ class Advice:
     rising_to: int = 0
     phi_starts: bool = True
     at_once: bool = False
+    home_alone_s: float = 0.0
 
     def __post_init__(self) -> None:
         # Advice is kept from slot to slot and shown to others, so nobody may change it.

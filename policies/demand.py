@@ -75,6 +75,8 @@ class Demand:
         self._trained = {name: trained for name, trained in self._trained.items() if name in kept}
         self._said = {name: self._said[name] if name in kept else Advice() for name in self._queries}
         self.advice = {name: self.advice[name] if name in kept else Advice() for name in self._queries}
+        for name in self._queries.keys() - kept:
+            self._queries[name].home_alone_s = 0.0
 
     # --------------------------------------------------------------------------------------------------------- asking
 
@@ -136,6 +138,8 @@ class Demand:
             at_home=[name for name, query in self._queries.items() if query.why_home],
             max_vms=self._site.max_vms,
         )
+        for name, query in self._queries.items():
+            query.home_alone_s = self.advice[name].home_alone_s
 
     def fits(self, event_id: str, answers: Iterable[PolicyAnswer]) -> list[Command]:
         """Return the trainings that the policies ordered in their answers to the slot of this event."""

@@ -41,6 +41,10 @@ class Capacity(NamedTuple):
         """Return how long an event waits for those before it."""
         return backlog_events / (self.home_rate + serving * self.vm_rate)
 
+    def home_alone_s(self, backlog_events: float, rate: float, in_s: float) -> float:
+        """Return how long an event waits for those before it, if no VM helps until then."""
+        return max(0.0, backlog_events + (rate - self.home_rate) * in_s) / self.home_rate
+
 
 @dataclass(slots=True)
 class RuleAccount:
@@ -122,7 +126,8 @@ class Shadow:
         came = seen.slot.input_rate * slot_s
         home, cloud = capacity.home_rate * slot_s, capacity.vm_rate * slot_s * len(serving)
         waited_s = capacity.wait_s(self._backlog, len(serving))
-        if waited_s < self._switching.send_above_s:  # equation 2
+        alone_s = capacity.home_alone_s(self._backlog, seen.slot.input_rate, seen.boot_s)
+        if waited_s < self._switching.send_above_s and alone_s <= self._latency_s:  # equation 2, and what auto adds
             cloud = 0.0
         there = self._backlog + came
         sent = min(max(0.0, there - home), cloud)

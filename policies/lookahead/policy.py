@@ -68,7 +68,12 @@ class LookaheadPolicy(VmPolicy):
     def _is_old_news(self, advice: Advice, rate: float) -> bool:
         """Whether the last answer says nearly the same: each new one is logged."""
         same = (advice.wanted, advice.kept) == (self._told.wanted, self._told.kept)
+        same = same and self._is_late(advice) == self._is_late(self._told)
         return same and abs(rate - self._told_rate) <= _NEWS * self._told_rate and self._told_slots < _RETOLD_SLOTS
+
+    def _is_late(self, advice: Advice) -> bool:
+        """Whether home alone would miss the target."""
+        return advice.home_alone_s > self._target_s
 
     def _advice(self, seen: Seen, fluid: Fluid, worst: Fluid) -> Advice:
         site, there = self._site, len(seen.vms)
@@ -85,6 +90,7 @@ class LookaheadPolicy(VmPolicy):
             load=Load(load, load, fluid.home_rate / fluid.vm_rate),
             # The load is there, and ``needed`` keeps noise from launching and terminating in turn.
             at_once=True,
+            home_alone_s=fluid.latency_s(seen.boot_s, ()),
         )
 
     def _within_s(self, seen: Seen) -> float:

@@ -71,7 +71,8 @@ class SwitchedQuery:
 
     ``unpaid`` holds the reason if its own budget keeps it home; otherwise empty. ``kept_off`` holds, for each VM on
     which the query cannot run, the reason. A VM that is gone stays in it: the next one is likely to refuse the query
-    too. ``pin`` is an operator's, which replaces equation 2 and the ranking.
+    too. ``pin`` is an operator's, which replaces equation 2 and the ranking. ``home_alone_s`` is its policy's
+    (``Advice.home_alone_s``).
     """
 
     def __init__(self, settings: QuerySettings, slot_s: float) -> None:
@@ -91,6 +92,7 @@ class SwitchedQuery:
         self._shown: QuerySlot | None = None
         self.route = ALL_HOME
         self.high_since_s: float | None = None
+        self.home_alone_s = 0.0
         self.raw_bytes = 0
         self.sent_bytes = 0
 
@@ -149,6 +151,11 @@ class SwitchedQuery:
     def share(self) -> float:
         """Return the part of the events that goes to cloud lanes."""
         return 1.0 - self.route[0][1]
+
+    @property
+    def would_be_late(self) -> bool:
+        """Return whether its policy foresees that home alone misses the target."""
+        return self.home_alone_s > self.settings.latency_qos_s
 
     @property
     def whole_on(self) -> str:
@@ -250,7 +257,8 @@ class SwitchedQuery:
         if self.why_home or self.pin is not None:
             return False
         latency_s = self.slot.latency_s
-        if phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):
+        ahead = vm_before and vm_ready and self.would_be_late
+        if ahead or phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):
             return not self.why_not_moved
         carried = (self.whole or self.divided) and switched and vm_ready and self._home_cannot_carry()
         return carried and not self.why_not_moved

@@ -249,13 +249,13 @@ class Fleet:
 
     # --------------------------------------------------------------------------------------------------------- money
 
-    def meter(self, event: SlotEnded) -> None:
-        """Count the traffic of each VM in the slot that ended, and update the wall clock."""
+    def meter(self, event: SlotEnded, home_alone_s: Mapping[str, float]) -> None:
+        """Count each VM's traffic in the slot that ended; ``home_alone_s``: how long events would wait, by query."""
         self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
         for name, machine in self.live.items():
             for slot in event.queries:
                 if machine.is_warm(event.at_s):
-                    machine.block_use.observe(name, slot)
+                    machine.block_use.observe(name, slot, home_alone_s.get(slot.query, 0.0))
                 if name in slot.raw_bytes:
                     machine.block_raw_bytes[slot.query] += slot.raw_bytes[name]
             payload_bytes = {slot.query: slot.sent_bytes[name] for slot in event.queries if name in slot.sent_bytes}

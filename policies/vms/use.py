@@ -17,7 +17,7 @@ class BlockUse:
 
     Attributes:
         sent_events: events that were dispatched to it.
-        home_s: the sum, over these events, of L when they were dispatched.
+        home_s: the sum, over these events, of L when they were dispatched, or of L without VMs.
         answered_events: events that it answered first.
         took_s: the sum, over these events, of their time from arrival to answer.
     """
@@ -27,11 +27,17 @@ class BlockUse:
     answered_events: int = 0
     took_s: float = 0.0
 
-    def observe(self, vm: str, slot: QuerySlot) -> None:
-        """Add a slot of a query."""
+    def observe(self, vm: str, slot: QuerySlot, home_alone_s: float = 0.0) -> None:
+        """Add a slot of a query.
+
+        Args:
+            vm: this VM.
+            slot: what was measured.
+            home_alone_s: what events would wait if none went to VMs, if a policy knows; L is less since they go there.
+        """
         sent, answered = slot.dispatched_events.get(vm, 0), slot.completed_events.get(vm, 0)
         self.sent_events += sent
-        self.home_s += sent * slot.latency_s
+        self.home_s += sent * max(slot.latency_s, home_alone_s)
         if answered and slot.cloud_latency_s is not None:
             self.answered_events += answered
             self.took_s += answered * slot.cloud_latency_s

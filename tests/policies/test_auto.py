@@ -37,13 +37,14 @@ def seen(at_s: float, rate: float) -> Seen:
 @given(st.lists(st.integers(0, 4000), min_size=1, max_size=80), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_an_account_adds_up(rates: list[int], vms: int) -> None:
-    """VMs serve after their boot; what home cannot do goes to them while it waits long enough, and the rest waits."""
+    """VMs serve after their boot; what home cannot do goes to them while it waits long enough, or would soon."""
     one, backlog, sent = shadow(vms), 0.0, 0.0
     for at_s, rate in enumerate(rates, start=1):
         one.advance(seen(float(at_s), float(rate)), CAPACITY)
         serving = vms if at_s > 1 + SITE.boot_s else 0
         waited_s = backlog / (1000.0 + 500.0 * serving)
-        cloud = 500.0 * serving if waited_s >= AUTO.switching.send_above_s else 0.0
+        alone_s = (backlog + (rate - 1000.0) * SITE.boot_s) / 1000.0
+        cloud = 500.0 * serving if waited_s >= AUTO.switching.send_above_s or alone_s > TARGET_S else 0.0
         moved = min(max(0.0, backlog + rate - 1000.0), cloud)
         backlog, sent = max(0.0, backlog + rate - 1000.0 - cloud), sent + moved
     assert one.account.traffic_usd == pytest.approx(0.001 * sent)

@@ -99,3 +99,19 @@ def test_a_vm_is_not_judged_by_its_first_micro_batches() -> None:
     assert not machine.is_warm(30.0), "it is not ready"
     machine.note(VmInput.READY, 40.0)
     assert [machine.is_warm(at_s) for at_s in (40.0, 50.0, 50.5)] == [False, False, True]
+
+
+def test_a_vm_that_keeps_events_from_being_late_is_of_use() -> None:
+    use = BlockUse()
+    slot = QuerySlot(
+        query="q",
+        latency_s=0.2,
+        cloud_latency_s=0.6,
+        dispatched_events={"vm-1": 500},
+        completed_events={"vm-1": 500},
+    )
+    use.observe("vm-1", slot)
+    assert "each cost 0.4 s" in use.why_none
+    use = BlockUse()
+    use.observe("vm-1", slot, home_alone_s=5.0)
+    assert use.why_none == ""

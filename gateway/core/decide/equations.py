@@ -83,7 +83,10 @@ def _send(query: SwitchedQuery, vms: Mapping[str, VmState]) -> str:
     ready = not READY_STATES.isdisjoint(vms.values())
     high = latency_s >= limits.send_above_s
     verdict = "yes" if ready and high else "no"
-    return (
+    told = (
         f"Equation 2, send events: {verdict}: {'a' if ready else 'no'} VM is ready, and L {latency_s:.2f} s "
         f"{'>=' if high else '<'} send_above (L_d) {limits.send_above_s:g} s"
     )
+    if ready and not high and query.would_be_late:
+        told += f"; they are sent all the same, since home alone would be {query.home_alone_s:.1f} s late soon"
+    return told

@@ -306,7 +306,7 @@ class Scheduler:
             self._compose_decisions()
         for slot in event.queries:
             self._query(slot.query).observe(slot)
-        self._fleet.meter(event)
+        self._fleet.meter(event, {name: query.home_alone_s for name, query in self._queries.items()})
         if self._demand.plans:
             return [self._demand.ask(event, self._fleet, learn=not self._stopping)]
         return self._judge(event)
