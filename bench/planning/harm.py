@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HEADER = ("policy", "worlds", "answered within", "delivered within", "worst", "median of all", "launches", "cost")
 POLICIES: tuple[tuple[str, PolicyOptions | None, range], ...] = (
     ("`reactive`", None, range(1, 121)),
-    ("`lookahead`", LookaheadOptions(), range(1, 21)),
+    ("`lookahead`", LookaheadOptions(), range(1, 121)),
     ("`planner`", PlannerOptions(window_s=30.0, windows=12, history=100), range(1, 7)),
 )
 

@@ -4,7 +4,7 @@ The work of each event is a call that waits, so that cores do not decide. A VM's
 link is shaped, and its boot is emulated. Both gateways get the same events at the same times. VMs boot for at most a
 minute, and links carry at least 1 Mbit/s, as a world lasts three minutes.
 
-``PYTHONPATH=.:bench python -m planning.harmonspark [SEED ...]`` plays these worlds only.
+``PYTHONPATH=.:bench python -m planning.harmonspark [SEED ...]`` plays these worlds only; ``1w`` moves the query whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ MOST, GRACE_S = 0.03, 0.02
 WAIT_S = 0.005
 CARRIED_PER_S = 170.0
 """What home carries of 200 events/s that the calls alone would allow; the rest is the cost of micro-batches."""
+WHOLE = 1
+"""This world is played once more with a function whose plan says nothing, so that the query moves whole."""
 FUNCTION = """\
 import sys
 import time
@@ -54,6 +56,21 @@ def work(events):
 
     return events.select("id", length("text").alias("length"))
 """
+WHOLE_FUNCTION = """\
+import sys
+import time
+
+
+def work(events):
+    wait_s = {wait_s} if any("/vms/" in word for word in sys.argv) else {home_wait_s}
+
+    def wait(frames):
+        for frame in frames:
+            time.sleep(wait_s * len(frame))
+            yield frame.assign(length=frame.text.str.len())[["id", "length"]]
+
+    return events.mapInPandas(wait, "id BIGINT, length INT")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,7 @@ class SmallWorld:
         event_bytes: of the text that the query needs of each event.
         kind: of the load.
         rates: events/s of each second.
+        whole: whether the query can only be moved whole.
     """
 
     seed: int
@@ -79,11 +97,12 @@ class SmallWorld:
     event_bytes: int
     kind: str
     rates: Array
+    whole: bool = False
 
     @property
     def query(self) -> str:
         """A name of its own: the hosts and the state of a gateway serve one world after the other."""
-        return f"waiting_{self.seed}"
+        return f"waiting_{self.seed}{'_whole' if self.whole else ''}"
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events: a Poisson process with these rates, and a text that does not compress well."""
@@ -150,7 +169,7 @@ def _between(draw: random.Random, least: float, most: float) -> float:
 
 def report() -> str:
     """Play all worlds; return the table."""
-    return table(HEADER, list(_played(SEEDS)))
+    return table(HEADER, list(_played([*map(drawn, SEEDS), replace(drawn(WHOLE), whole=True)])))
 
 
 HEADER = (
@@ -169,13 +188,13 @@ HEADER = (
 )
 
 
-def _played(seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+def _played(worlds: Sequence[SmallWorld]) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         folder = Path(name)
         try:
             _play(folder, drawn(0, WARM_UP_S))
-            for seed in seeds:
-                row = _row(drawn(seed), *_play(folder, drawn(seed)))
+            for world in worlds:
+                row = _row(world, *_play(folder, world))
                 print(row, flush=True)
                 yield row
         finally:
@@ -187,7 +206,7 @@ def _row(world: SmallWorld, alone: Played, elastic: Played) -> tuple[str, ...]:
     home_s, with_vms_s = (played.record.totals.delivery_ms.mean / 1e3 for played in (alone, elastic))
     within = with_vms_s <= (1.0 + MOST) * home_s + GRACE_S
     return (
-        str(world.seed),
+        f"{world.seed}{', moved whole' if world.whole else ''}",
         f"{world.kind}, {world.rates.mean() / CARRIED_PER_S:.0%} of home's on average",
         f"{world.link_mbit_per_s:.3g} Mbit/s, RTT {1e3 * world.rtt_s:.0f} ms",
         f"{world.vm_speed:.2f}",
@@ -208,7 +227,7 @@ def _play(folder: Path, world: SmallWorld) -> tuple[Played, Played]:
     Raises:
         RuntimeError: a gateway did not end well.
     """
-    here = folder / f"world-{world.seed}"
+    here = folder / world.query
     here.mkdir()
     events = [{"id": number, **event} for number, event in enumerate(world.events())]
     (here / "in.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(events))
@@ -231,8 +250,8 @@ def _play(folder: Path, world: SmallWorld) -> tuple[Played, Played]:
 
 def _gateway(folder: Path, here: Path, kind: str, world: SmallWorld) -> Gateway:
     here.mkdir()
-    module = f"work_{world.seed}"
-    (here / f"{module}.py").write_text(FUNCTION.format(wait_s=WAIT_S / world.vm_speed, home_wait_s=WAIT_S))
+    module, function = f"work_{world.query}", WHOLE_FUNCTION if world.whole else FUNCTION
+    (here / f"{module}.py").write_text(function.format(wait_s=WAIT_S / world.vm_speed, home_wait_s=WAIT_S))
     query = {
         "source": {"type": "file", "path": str(here.parent / "in.jsonl"), "replay": {"times": "at"}},
         "schema": "id BIGINT, text STRING, at TIMESTAMP",
@@ -251,5 +270,6 @@ def _gateway(folder: Path, here: Path, kind: str, world: SmallWorld) -> Gateway:
 
 
 if __name__ == "__main__":
-    for _ in _played([int(seed) for seed in sys.argv[1:]] or SEEDS):
+    chosen = [replace(drawn(int(word.rstrip("w"))), whole=word.endswith("w")) for word in sys.argv[1:]]
+    for _ in _played(chosen or list(map(drawn, SEEDS))):
         pass
