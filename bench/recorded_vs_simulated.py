@@ -6,6 +6,9 @@
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --vm-as-in elastic_compressed
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic_compressed --vm-as-in elastic
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --as-recorded
+
+With ``make demo RUNS=2``, and the profile of ``elastic-1``, a run is predicted:
+
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic-2 --predicted --vm-as-in elastic-1
 
 The arrivals of each slot of a run are simulated with its config in a fluid world that calls the scheduler in every
