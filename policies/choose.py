@@ -67,11 +67,19 @@ def make_policy(chosen: Choice, site: Site, announced: tuple[Announcement, ...] 
 def _policy(chosen: Choice, site: Site) -> VmPolicy:
     if chosen.options is None:
         return Reactive()
-    from policies.auto.policy import AutoOptions, AutoPolicy
+    from policies.lookahead.early import EarlySending
     from policies.lookahead.policy import LookaheadOptions, LookaheadPolicy
+
+    if isinstance(chosen.options, LookaheadOptions):
+        return LookaheadPolicy(site, chosen.latency_s)
+    return EarlySending(_sent_early(chosen, site), site, chosen.latency_s)
+
+
+def _sent_early(chosen: Choice, site: Site) -> VmPolicy:
+    from policies.auto.policy import AutoOptions, AutoPolicy
     from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
     from policies.planning.planner import Planner, PlannerOptions
-    from policies.planning.queueing import QueueingPolicy
+    from policies.planning.queueing import QueueingOptions, QueueingPolicy
 
     match chosen.options:
         case PlannerOptions():
@@ -80,12 +88,12 @@ def _policy(chosen: Choice, site: Site) -> VmPolicy:
             return CpuPolicy(chosen.options, site, chosen.latency_s)
         case StaticOptions():
             return StaticPolicy(chosen.options)
-        case LookaheadOptions():
-            return LookaheadPolicy(site, chosen.latency_s)
         case AutoOptions():
             return AutoPolicy(chosen.options, site, chosen.latency_s)
-        case _:
+        case QueueingOptions():
             return QueueingPolicy(chosen.options, site, chosen.latency_s)
+        case _:
+            raise ValueError(f"there is no policy for {chosen.options!r}")
 
 
 class Policies:

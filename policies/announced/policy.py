@@ -28,7 +28,7 @@ class AnnouncedPolicy(VmPolicy):
     """
 
     def __init__(self, inner: VmPolicy, announcements: Sequence[Announcement], site: Site, latency_s: float) -> None:
-        self.name, self.phi_starts = inner.name, inner.phi_starts
+        self.name, self.insists, self.phi_starts = inner.name, inner.insists, inner.phi_starts
         self._inner = inner
         self._site = site
         self._times = EngineTimes(latency_s, _MEMORY)

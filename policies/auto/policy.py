@@ -64,7 +64,6 @@ class AutoPolicy(VmPolicy):
 
     def __init__(self, options: AutoOptions, site: Site, latency_s: float) -> None:
         self._options = options
-        self._latency_s = latency_s
         self._terms = priced(site.terms)
         self._live = rules(options, site, latency_s)
         shadowed = rules(options, site, latency_s)
@@ -93,13 +92,10 @@ class AutoPolicy(VmPolicy):
         answers = {name: policy.advise(seen) for name, policy in self._live.items()}
         self._told_slots += 1
         followed = self.followed
-        alone_s = answers[FIRST].home_alone_s
-        turns = (alone_s > self._latency_s) != (self._told.home_alone_s > self._latency_s)
-        stale = turns or self._told_slots >= _RETOLD_SLOTS or followed != self._told_followed
+        stale = self._told_slots >= _RETOLD_SLOTS or followed != self._told_followed
         if stale or answers[followed] is not self._of:
             self._of, self._told_followed, self._told_slots = answers[followed], followed, 0
-            # Whichever rule orders the VMs, events need not be late before they go there.
-            self._told = replace(self._words(answers[followed]), home_alone_s=alone_s)
+            self._told = self._words(answers[followed])
         return self._told
 
     def fit_order(self) -> FitOrder | None:

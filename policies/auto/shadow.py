@@ -127,7 +127,7 @@ class Shadow:
         home, cloud = capacity.home_rate * slot_s, capacity.vm_rate * slot_s * len(serving)
         waited_s = capacity.wait_s(self._backlog, len(serving))
         alone_s = capacity.home_alone_s(self._backlog, seen.slot.input_rate, seen.boot_s)
-        if waited_s < self._switching.send_above_s and alone_s <= self._latency_s:  # equation 2, and what auto adds
+        if waited_s < self._switching.send_above_s and alone_s <= self._latency_s:  # equation 2, and EarlySending
             cloud = 0.0
         there = self._backlog + came
         sent = min(max(0.0, there - home), cloud)
