@@ -68,17 +68,6 @@ def always_rented(options: WorldOptions) -> WorldOptions:
     return replace(options, queries=queries, scheduler=scheduler)
 
 
-def always_sending(options: WorldOptions) -> WorldOptions:
-    """Return the same world, in which each query also wants to send events to VMs all the time."""
-    queries = []
-    for query in options.queries:
-        switching = replace(query.settings.switching, send_above_s=0.0)
-        queries.append(replace(query, settings=replace(query.settings, switching=switching)))
-    settings = tuple(query.settings for query in queries)
-    rented = replace(options, queries=tuple(queries), scheduler=replace(options.scheduler, queries=settings))
-    return always_rented(rented)
-
-
 def _counted(query: QueryOptions, seed: list[int], load_s: float) -> RecordedRates:
     random = np.random.default_rng(seed)
     times_s = np.arange(0.0, load_s, _GRID_S)

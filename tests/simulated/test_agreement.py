@@ -6,31 +6,25 @@ from statistics import median
 
 import pytest
 
-from tests.simulated.agreement import Pair, always_rented, always_sending, both, calm
+from tests.simulated.agreement import Pair, always_rented, both, calm
 
 WORLDS = range(1, 41)
 NEAR = 0.10
 CALM_NEAR = 0.12
 """A fluid cuts all runs of a slot alike, so runs that grow with what waits differ a little."""
-RENTING = "thresholds decide when VMs are rented or events shed: with VMs always there, both models agree"
-SENDING = "thresholds decide which queries send events to VMs: if these always want to, both models agree"
 APART = {
-    5: (0.26, 0.18, RENTING),
-    15: (0.30, 0.05, RENTING),
-    17: (0.09, 0.18, RENTING),
-    21: (0.15, 0.05, RENTING),
-    22: (0.24, 0.05, RENTING),
-    24: (0.13, 0.05, SENDING),
-    32: (0.25, 0.28, RENTING),
-    34: (0.16, 0.39, RENTING),
-    35: (0.07, 1.0, RENTING),
-    36: (0.31, 0.23, SENDING),
+    15: (0.25, 0.05),
+    21: (0.15, 0.05),
+    22: (0.30, 0.24),
+    32: (0.47, 0.11),
+    34: (0.15, 0.05),
+    35: (0.07, 1.0),
 }
-"""The worlds in which the models differ by more, by how much at most in latency and in cost, and why (decision 0090).
+"""The worlds in which the models differ by more, and by how much at most in latency and in cost (decision 0090): there
+thresholds decide when VMs are rented or events shed. With VMs always there, both models agree.
 
 The bounds are what was measured and about a fifth more: they keep it from becoming worse.
 """
-CALMED = {RENTING: always_rented, SENDING: always_sending}
 
 
 def apart(of_runs: float, of_fluid: float) -> float:
@@ -46,18 +40,18 @@ def test_latency_and_cost_agree_in_both_models() -> None:
     latency, cost = ([one[at] for one in found.values()] for at in (0, 1))
     assert median(latency) <= 0.023
     assert median(cost) <= 0.01
-    assert sum(one <= NEAR for one in latency) >= 31
-    assert sum(one <= NEAR for one in cost) >= 34
-    for seed, (most_latency, most_cost, why) in APART.items():
-        assert found[seed][0] <= most_latency, (seed, found[seed], why)
-        assert found[seed][1] <= most_cost, (seed, found[seed], why)
+    assert sum(one <= NEAR for one in latency) >= 34
+    assert sum(one <= NEAR for one in cost) >= 37
+    for seed, (most_latency, most_cost) in APART.items():
+        assert found[seed][0] <= most_latency, (seed, found[seed])
+        assert found[seed][1] <= most_cost, (seed, found[seed])
     unknown = {seed for seed, one in found.items() if max(one) > NEAR} - APART.keys()
     # What stands at a threshold may stand at its other side where floating point differs.
     assert len(unknown) <= 1, {seed: found[seed] for seed in unknown}
 
 
-@pytest.mark.parametrize(("seed", "why"), [(seed, why) for seed, (_, _, why) in APART.items()])
-def test_worlds_apart_agree_when_nothing_is_decided_about_vms(seed: int, why: str) -> None:
-    latency, cost = by_how_much(both(CALMED[why](calm(seed))))
+@pytest.mark.parametrize("seed", APART)
+def test_worlds_apart_agree_when_nothing_is_decided_about_vms(seed: int) -> None:
+    latency, cost = by_how_much(both(always_rented(calm(seed))))
     assert latency <= CALM_NEAR
     assert cost <= CALM_NEAR
