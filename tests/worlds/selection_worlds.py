@@ -113,7 +113,10 @@ def selection_world(
 
 def static_world(seed: int, vms: int, load: SelectionLoad) -> WorldOptions:
     """Return a world with so many VMs, each of which may be lost and replaced, and few long runs, for real Spark."""
-    world = selection_world(seed, load, rate_per_s=10.0, load_s=40.0)
+    rate_per_s = 10.0
+    # Each event of a burst may open a selection.
+    overlap = max(1.0, 2.0 * rate_per_s * load.rule.after_ms / 1e3)
+    world = selection_world(seed, load, rate_per_s=rate_per_s, overlap=overlap, load_s=40.0)
     settings = replace(world.queries[0].settings, policy=StaticOptions(vms))
     query = replace(world.queries[0], settings=settings, run_s=3.0)
     scheduler = replace(world.scheduler, queries=(settings,), max_vms=vms)

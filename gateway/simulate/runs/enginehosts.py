@@ -257,19 +257,19 @@ class SimulatedLane:
         run = self._packed
         if run is None or run.first_seq != first_seq:
             raise BrokenPromiseError(f"run {first_seq} is to be sent to {self.name}, and was not packed last")
-        took_s = self.host.send_s(self._owner.sends(self.name, run))
-        self._agenda.after(took_s, lambda: self._sent(run, took_s))
+        sent_bytes = self._owner.sends(self.name, run)
+        took_s = self.host.send_s(sent_bytes)
+        self._agenda.after(took_s, lambda: self._sent(run, sent_bytes, took_s))
 
-    def _sent(self, run: Run, took_s: float) -> None:
+    def _sent(self, run: Run, sent_bytes: int, took_s: float) -> None:
         if self.closed:
             return
         work_s = self._owner.work_s(run, self.host.machines, self._owner.open_runs(self.name))
-        self.host.take(run, work_s, self._on_reply, lambda: self._consumed(run), lambda: self._aside(run))
+        self.host.take(run, work_s, self._on_reply, lambda: self._consumed(sent_bytes), lambda: self._aside(run))
         self._owner.on_event(ev.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 
-    def _consumed(self, run: Run) -> None:
+    def _consumed(self, consumed_bytes: int) -> None:
         if not self.closed and self.host.alive:
-            consumed_bytes = self._owner.payload_bytes(self.name, run)
             now_s = self._agenda.now_s
             self._owner.on_event(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
 
