@@ -2,7 +2,7 @@
 
 The production scheduler and policies in a fluid of one query: home and VMs process 1,000 events/s each, VMs boot in 6 s
 and are billed in periods of 20 s, at most three at a time. A load has bursts of a random height, length and distance
-for ten minutes, and its low rate between them. The cost is that of the VMs, and of the events of slots whose latency is
+for an hour, and its low rate between them. The cost is that of the VMs, and of the events of slots whose latency is
 above 2 s, priced as the planner prices late events.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policies.choose import PolicyOptions
 
 LOADS = 6
-LASTS_S = 600.0
+LASTS_S = 3_600.0
 TARGET_S = 2.0
 MOST_VMS = 3
 LATE_USD = late_usd(None, BillingTerms(20.0, 20.0, 0.36, 0.0), 1.0 / HOME_PER_S, 0.0)
