@@ -281,13 +281,13 @@ class StatefulLane(SimulatedLane):
         """Let another owner receive its events from now on."""
         self._owner = self._query = owner
 
-    def _sent(self, run: Run, took_s: float) -> None:
+    def _sent(self, run: Run, sent_bytes: int, took_s: float) -> None:
         if self.closed:
             return
         # A link keeps the order, also when it is no longer slow.
         self._arrives_s = max(self._arrives_s, self._time.now_s + self.host.delay_s)
         self._time.at(self._arrives_s, lambda: self.engine.take(run, self._on_reply))
-        self._time.after(2 * self.host.delay_s, lambda: self._consumed(run))
+        self._time.after(2 * self.host.delay_s, lambda: self._consumed(sent_bytes))
         self._query.on_event(ev.Sent(at_s=self._time.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 
     def _on_reply(self, reply: Reply) -> None:
