@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -17,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
+from suite.brokers import BROKERS, broker
 from suite.row import Row
 from suite.row_decode import NEEDED, Reading, lines
 from suite.turns import OURS, Goal, Sample
@@ -24,12 +23,12 @@ from tests.connectors.kafka_broker import Broker
 
 EVENTS, PARTITIONS, READ_EVENTS, READ_BYTES = 200_000, 4, 20_000, 1 << 24
 RATE = "events/s"
-_BROKERS, _TOPIC = "SPILLWAY_BENCH_BROKERS", "SPILLWAY_BENCH_TOPIC"
+_TOPIC = "SPILLWAY_BENCH_TOPIC"
 
 
-async def _fill(broker: Broker, topic: str) -> None:
+async def _fill(there: Broker, topic: str) -> None:
     said = lines()
-    producer = AIOKafkaProducer(bootstrap_servers=broker.brokers, linger_ms=5, max_batch_size=256 * 1024)
+    producer = AIOKafkaProducer(bootstrap_servers=there.brokers, linger_ms=5, max_batch_size=256 * 1024)
     await producer.start()
     for at in range(EVENTS):
         await producer.send(topic, said[at % len(said)], partition=at % PARTITIONS)
@@ -39,20 +38,15 @@ async def _fill(broker: Broker, topic: str) -> None:
 @contextmanager
 def around() -> Iterator[Mapping[str, str]]:
     """Run a broker whose topic has all events."""
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
-        broker = Broker(Path(name) / "kafka")
-        broker.start()
-        try:
-            topic = asyncio.run(broker.create_topic(partitions=PARTITIONS))
-            asyncio.run(_fill(broker, topic))
-            yield {_BROKERS: broker.brokers, _TOPIC: topic}
-        finally:
-            broker.stop()
+    with broker() as there:
+        topic = asyncio.run(there.create_topic(partitions=PARTITIONS))
+        asyncio.run(_fill(there, topic))
+        yield {BROKERS: there.brokers, _TOPIC: topic}
 
 
 async def _by_source() -> float:
     name = str(uuid.uuid4())
-    config = KafkaSourceConfig(type="kafka", brokers=os.environ[_BROKERS], topics=(os.environ[_TOPIC],), group=name)
+    config = KafkaSourceConfig(type="kafka", brokers=os.environ[BROKERS], topics=(os.environ[_TOPIC],), group=name)
     source = KafkaSource(config, query="bench", owner=name, clock=SystemClock())
     await source.open(NEEDED)
     while source.backlog() is None:
@@ -75,7 +69,7 @@ async def _by_source() -> float:
 async def _by_getmany() -> float:
     consumer = AIOKafkaConsumer(
         os.environ[_TOPIC],
-        bootstrap_servers=os.environ[_BROKERS],
+        bootstrap_servers=os.environ[BROKERS],
         group_id=str(uuid.uuid4()),
         auto_offset_reset="earliest",
         enable_auto_commit=False,

@@ -16,11 +16,11 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from suite.brokers import BROKERS
 from suite.row import SideError, lasts_s
 from suite.taxload import LATEST, Work, answer, now
 from suite.turns import Sample
 
-BROKERS = "SPILLWAY_BENCH_BROKERS"
 RATE, P50, P99 = "events/s", "ms, median", "ms, 99 %"
 _WITHIN_S = 240.0
 _PACED_S, _SETTLES_S = 10.0, 2.0

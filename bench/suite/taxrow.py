@@ -16,12 +16,12 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from suite.brokers import BROKERS, broker
 from suite.plainspark import Job
 from suite.row import ROOT, Row, SideError
-from suite.taxclock import BROKERS, P50, P99, RATE, fill, make_topics, measure
+from suite.taxclock import P50, P99, RATE, fill, make_topics, measure
 from suite.taxload import WORKS, Work
 from suite.turns import OURS, Goal, Sample
-from tests.connectors.kafka_broker import Broker
 
 MICRO, REAL, BATCH = "plain Spark", "plain Spark, real-time", "batch job"
 JARS = ROOT / "build" / "spark-kafka" / "jars"
@@ -31,13 +31,8 @@ _BATCH_WITHIN_S = 240.0
 @contextmanager
 def around() -> Iterator[Mapping[str, str]]:
     """Run a broker."""
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
-        broker = Broker(Path(name) / "kafka")
-        broker.start()
-        try:
-            yield {BROKERS: broker.brokers}
-        finally:
-            broker.stop()
+    with broker() as there:
+        yield {BROKERS: there.brokers}
 
 
 def ours(kind: str) -> Sample:

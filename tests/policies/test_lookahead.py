@@ -111,7 +111,7 @@ def test_events_go_to_a_vm_before_they_are_late_and_home_when_the_load_is_over()
     assert max(latency_s for at_s, latency_s in played.latencies if settled_s < at_s < 90.0) < 0.5 * TARGET_S
     assert not any(sent for at_s, sent in sends.items() if at_s > 93.0)
     told = next(decision for decision in played.decisions if decision.at_s > settled_s).equations[-1]
-    assert "they are sent all the same, since home alone would be" in told
+    assert "they are sent all the same, since with home alone they would wait" in told
 
 
 def test_more_load_gets_another_vm_within_the_billing_period_of_the_first() -> None:

@@ -88,5 +88,5 @@ def _send(query: SwitchedQuery, vms: Mapping[str, VmState]) -> str:
         f"{'>=' if high else '<'} send_above (L_d) {limits.send_above_s:g} s"
     )
     if ready and not high and query.would_be_late:
-        told += f"; they are sent all the same, since home alone would be {query.home_alone_s:.1f} s late soon"
+        told += f"; they are sent all the same, since with home alone they would wait {query.home_alone_s:.1f} s soon"
     return told
