@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.simulate.faultcounts import FaultCounts
@@ -15,6 +15,7 @@ from gateway.simulate.runs.promises import promise
 from gateway.simulate.sizes import ANY_SIZE, VmSize, picked
 from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
+from policies.vms.machine import VmLease
 
 DRAIN_POLL_S = 0.25
 _REFUSED_MOST = 3
@@ -76,7 +77,6 @@ class _Vm:
     host: SimulatedEngineHost | None = None
     launched: bool = False
     lost: bool = False
-    draining: bool = False
     ending: bool = False
 
 
@@ -213,7 +213,6 @@ class SimulatedFleet:
     def drain(self, name: str) -> None:
         """Begin ``DrainVm``."""
         vm = self._vms[name]
-        vm.draining = True
         self._agenda.after(DRAIN_POLL_S, lambda: self._see_drained(vm))
 
     def _see_drained(self, vm: _Vm) -> None:
@@ -248,10 +247,10 @@ class SimulatedFleet:
         self._endings -= 1
         self._tell(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
-    def jumped(self, from_s: float, to_s: float) -> None:
-        """Note that the clock has stepped: a period of a VM that ends may have begun meanwhile."""
-        ending = (name for name, vm in self._vms.items() if vm.draining or vm.ending)
-        self._refused |= {name for name in ending if self.books.entered_a_period(name, from_s, to_s)}
+    def jumped(self, leases: Iterable[VmLease], from_s: float, to_s: float) -> None:
+        """Note that the clock has stepped: a period of a VM may have begun before it was decided whether to keep it."""
+        ends = (lease.vm for lease in leases if lease.block_end_s < to_s)
+        self._refused |= {name for name in ends if self.books.entered_a_period(name, from_s, to_s)}
 
     @property
     def unforeseen_usd(self) -> float:

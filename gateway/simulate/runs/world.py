@@ -309,7 +309,7 @@ class World:
         by_s = self._draw.uniform(0, self._options.faults.clock_step_s)
         self.trace.note(f"fault: the clock steps by {by_s:.6f} s")
         self._agenda.skip(by_s)
-        self._fleet.jumped(self._agenda.now_s - by_s, self._agenda.now_s)
+        self._fleet.jumped(self._scheduler.leases, self._agenda.now_s - by_s, self._agenda.now_s)
         self._expect(self._options.faults.clock_step_per_s, self._step_clock)
 
     # -------------------------------------------------------------------------------------------------------- promises
