@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import zstandard
 
-from infra.payload import body, trim, wire
+from infra.payload import body, shapes, trim, wire
 from infra.payload.codecs import codecs
 from infra.payload.errors import PayloadError
 
@@ -60,11 +60,12 @@ class Decoder:
         most_bytes = wire.most_unpacked_bytes(len(payload))
         if (unpacked_bytes := sum(field.raw_bytes for field in header.fields)) > most_bytes:
             raise PayloadError(f"{len(payload)} bytes may unpack to {most_bytes} at most, but declare {unpacked_bytes}")
+        growth = trim.AllocationBudget(most_bytes - unpacked_bytes)
         came: dict[int, tuple[wire.FieldHeader, pa.Array]] = {}
         for field, packed in zip(header.fields, bodies, strict=True):
             if field.column >= len(self._schema) or field.column in came:
                 raise PayloadError(f"field {field.column} is unknown or occurs twice")
-            came[field.column] = field, self._column(field, packed, header.rows, budget)
+            came[field.column] = field, self._column(field, packed, header.rows, budget, growth)
         # Memory for the columns that were not sent is allocated only now, after all others proved valid.
         columns = {
             index: trim.restore(column, self._schema.field(index).type, field.kept, budget)
@@ -73,13 +74,22 @@ class Decoder:
         return self._assemble(columns, header.rows, budget)
 
     def _column(
-        self, field: wire.FieldHeader, packed: memoryview, rows: int, budget: trim.AllocationBudget
+        self,
+        field: wire.FieldHeader,
+        packed: memoryview,
+        rows: int,
+        budget: trim.AllocationBudget,
+        growth: trim.AllocationBudget,
     ) -> pa.Array:
         full = self._schema.field(field.column)
         kind = trim.pruned_type(full.type, field.kept)
         budget.take(field.raw_bytes, f"field {full.name!r} of {field.raw_bytes} bytes")
         try:
-            column = body.read_body(self._unpack(field, full.name, packed), kind, rows)
+            unpacked = self._unpack(field, full.name, packed)
+            if field.shaped:
+                column = shapes.read_shape(unpacked, kind, rows, (budget, growth))
+            else:
+                column = body.read_body(unpacked, kind, rows)
         except PayloadError as error:
             raise PayloadError(f"field {full.name!r}: {error.reason}") from error
         trim.charge_weightless(column, budget)

@@ -12,7 +12,7 @@ from infra.messages import Predicate
 from infra.payload import body, trim, wire
 from infra.payload.codecs.choose import Codec
 from infra.payload.codecs.dictionaries import NewDictionary
-from infra.payload.codecs.packer import FieldPacker
+from infra.payload.codecs.packer import FieldPacker, PackedColumn
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.predicates import keep_mask, why_not_early
 from infra.payload.sealing import Seal
@@ -92,17 +92,23 @@ class Encoder:
         headers: list[wire.FieldHeader] = []
         bodies: list[bytes | memoryview] = []
         fresh: list[NewDictionary] = []
+        unpacked_bytes = 0
         for sent in self._sent if rows else ():
             column = trim.prune(batch.column(sent.column), sent.kept)
             column = column if selected is None else column.filter(selected)
             column = column if sent.seal is None else sent.seal.seal(column)
             if column.null_count == rows:
                 continue
-            field, packed, dictionary = self._pack(sent, column)
-            headers.append(field)
-            bodies.append(packed)
-            fresh += [dictionary] if dictionary else []
-        header = wire.ballasted(wire.Header(fingerprint=self._fingerprint, rows=rows, fields=tuple(headers)))
+            packed = sent.packer.pack(column)
+            used = sent.packer.dictionary if packed.codec == "zstd-dict" else None
+            headers.append(_header(sent, packed, used))
+            bodies.append(packed.packed)
+            unpacked_bytes += packed.unpacked_bytes
+            if used is not None and sent.name not in self._announced:
+                fresh.append(used)
+            if used is not None:
+                self._announced[sent.name] = used
+        header = wire.ballasted(wire.Header(self._fingerprint, rows, tuple(headers)), unpacked_bytes)
         return Encoded(
             payload=wire.join(header, bodies),
             rows=rows,
@@ -125,22 +131,17 @@ class Encoder:
         mask = keep_mask(batch, self._predicates)
         return None if mask.true_count == batch.num_rows else mask
 
-    def _pack(self, sent: _Sent, column: pa.Array) -> tuple[wire.FieldHeader, bytes | memoryview, NewDictionary | None]:
-        raw = body.write_body(column)
-        codec, packed = sent.packer.pack(raw)
-        used = sent.packer.dictionary if codec == "zstd-dict" else None
-        header = wire.FieldHeader(
-            column=sent.column,
-            codec=codec,
-            raw_bytes=len(raw),
-            packed_bytes=len(packed),
-            dictionary_id=used.dictionary_id if used else 0,
-            kept=sent.kept,
-        )
-        is_new = used is not None and sent.name not in self._announced
-        if used is not None:
-            self._announced[sent.name] = used
-        return header, packed, used if is_new else None
+
+def _header(sent: _Sent, packed: PackedColumn, used: NewDictionary | None) -> wire.FieldHeader:
+    return wire.FieldHeader(
+        column=sent.column,
+        codec=packed.codec,
+        shaped=packed.shaped,
+        raw_bytes=packed.raw_bytes,
+        packed_bytes=len(packed.packed),
+        dictionary_id=used.dictionary_id if used else 0,
+        kept=sent.kept,
+    )
 
 
 def _fields_to_send(

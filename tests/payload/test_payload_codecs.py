@@ -370,7 +370,8 @@ def test_runs_of_usual_sizes_have_no_ballast() -> None:
 
 
 def test_a_frame_that_the_other_site_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = pa.record_batch({"a": np.random.default_rng(1).integers(0, 2, 100_000)})
+    numbers = np.random.default_rng(1).integers(0, 2, 100_000)
+    batch = pa.record_batch({"a": pa.array([numbers])})  # a list has no shape
     monkeypatch.setattr(zstdblocks, "FREE_SEQUENCES", 100)
     monkeypatch.setattr(zstdblocks, "SEQUENCES_PER_BYTE", 1)
     encoder = Encoder(batch.schema, codecs=CodecPolicy.parse("zstd"))

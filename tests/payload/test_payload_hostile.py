@@ -157,7 +157,9 @@ def test_headers_are_checked() -> None:
     good = ipc(pa.array(["x"]))
     refused(payload(TEXT, good, column=1), match="unknown or occurs twice")
     refused(payload(pa.schema([("text", pa.binary())]), good), match="another schema")
-    refused(payload(TEXT, good, codec="lzma"), match="header")
+    for form in (4, 12, 16, -1, "zstd"):
+        raw = msgspec.msgpack.encode([fingerprint(TEXT), 1, 0, [[0, form, len(good), len(good)]]])
+        refused(struct.pack("<4sI", b"SPL2", len(raw)) + raw + good, match="header")
     refused(payload(TEXT, good, codec="zstd-dict", dictionary_id=7), match="was not received")
     refused(payload(TEXT, good, kept=b"\1"), match="kept members")
     twice = FieldHeader(column=0, codec="none", raw_bytes=len(good), packed_bytes=len(good))
@@ -165,10 +167,10 @@ def test_headers_are_checked() -> None:
     refused(join(header, [good, good]), match="occurs twice")
     refused(payload(TEXT, good) + b"\0", match="header says")
     for rows in (-1, 1 << 60, "many", None):
-        raw = msgspec.msgpack.encode([fingerprint(TEXT), rows, []])
-        refused(struct.pack("<4sI", b"SPL1", len(raw)) + raw, match="header")
-    refused(struct.pack("<4sI", b"SPL1", 1 << 31), match="header of")
-    refused(struct.pack("<4sI", b"SPL1", 6000) + b"\x91" * 6000)
+        raw = msgspec.msgpack.encode([fingerprint(TEXT), rows, 0, []])
+        refused(struct.pack("<4sI", b"SPL2", len(raw)) + raw, match="header")
+    refused(struct.pack("<4sI", b"SPL2", 1 << 31), match="header of")
+    refused(struct.pack("<4sI", b"SPL2", 6000) + b"\x91" * 6000)
     refused(b"nothing like it", match="magic")
     refused(b"", match="no prefix")
 
