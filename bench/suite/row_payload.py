@@ -120,6 +120,7 @@ ROW = Row(
         *(Goal(_figure(size), "Kafka producer, zstd", 0.33, at_least=False) for size in BATCHES),
         *(Goal(_figure(size), "zstd-19", 1.5, at_least=False) for size in BATCHES),
     ),
-    note="Ours with zstd for each column; auto weighs bytes against CPU, on a link of 40 Mbit/s. Events of 226 bytes with 12 fields, of which the query needs 4. Frames of the link are not in it, "
+    note="Ours with zstd for each column; auto weighs bytes against CPU, on a link of 40 Mbit/s. "
+    "Events of 226 bytes with 12 fields, of which the query needs 4. Frames of the link are not in it, "
     "nor is a broker: Kafka's are record batches as a producer builds them.",
 )
