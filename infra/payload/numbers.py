@@ -30,14 +30,8 @@ def _width(offsets: _Offsets) -> int:
 
 def _above(values: Int64Array) -> tuple[int, _Offsets]:
     """Return the least value, and how far each is above it."""
-    least = values.min() if len(values) else np.int64(0)
-    with np.errstate(over="ignore"):
-        return int(least), values.view(np.uint64) - least.view(np.uint64)
-
-
-def width_of(values: Int64Array) -> int:
-    """Return how many bytes ``put_numbers`` takes for each value."""
-    return min(_width(_above(values)[1]), _width(_above(np.diff(values))[1]))
+    least = int(values.min()) if len(values) else 0
+    return least, values.view(np.uint64) - np.uint64(least % (1 << 64))
 
 
 def put_count(parts: list[bytes], value: int) -> None:
@@ -46,25 +40,31 @@ def put_count(parts: list[bytes], value: int) -> None:
     parts.append(bytes([size]) + value.to_bytes(size, "little", signed=True))
 
 
-def put_numbers(parts: list[bytes], values: Int64Array) -> None:
-    """Append numbers; the reader must know how many."""
+def put_numbers(parts: list[bytes], values: Int64Array, narrower_than: int = 9) -> bool:
+    """Append numbers, if each takes fewer bytes than that; the reader must know how many they are."""
     least, offsets = _above(values)
     width = _width(offsets)
-    least_step, steps = _above(np.diff(values))
-    step_width = _width(steps)
-    if step_width < width:
-        parts.append(bytes([_DIFFERENCES + step_width]))
-        put_count(parts, int(values[0]))
-        put_count(parts, least_step)
-        _put_offsets(parts, steps, step_width)
-        return
+    if width:
+        least_step, steps = _above(values[1:] - values[:-1])
+        step_width = _width(steps)
+        if step_width < min(width, narrower_than):
+            parts.append(bytes([_DIFFERENCES + step_width]))
+            put_count(parts, int(values[0]))
+            put_count(parts, least_step)
+            _put_offsets(parts, steps, step_width)
+            return True
+    if width >= narrower_than:
+        return False
     parts.append(bytes([width]))
     put_count(parts, least)
     _put_offsets(parts, offsets, width)
+    return True
 
 
 def _put_offsets(parts: list[bytes], offsets: _Offsets, width: int) -> None:
-    if width:
+    if width == 1:
+        parts.append(offsets.astype(np.uint8).tobytes())
+    elif width:
         parts.append(offsets.astype(_UNSIGNED[width]).view(np.uint8).reshape(-1, width).T.tobytes())
 
 
@@ -135,5 +135,7 @@ class Reader:
     def _offsets(self, count: int, width: int) -> _Offsets:
         if not width:
             return np.zeros(count, np.uint64)
+        if width == 1:
+            return np.frombuffer(self.take(count), np.uint8).astype(np.uint64)
         planes = np.frombuffer(self.take(count * width), np.uint8).reshape(width, count)
         return np.ascontiguousarray(planes.T).view(_UNSIGNED[width]).reshape(count).astype(np.uint64)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from infra.payload.errors import PayloadError
-from infra.payload.numbers import Int64Array, Reader, put_count, put_numbers, width_of
+from infra.payload.numbers import Int64Array, Reader, put_count, put_numbers
 from infra.payload.trim import AllocationBudget
 
 Budgets: TypeAlias = tuple[AllocationBudget, ...]
@@ -28,6 +28,7 @@ Budgets: TypeAlias = tuple[AllocationBudget, ...]
 _DECIMALS_MOST: Final = 9
 _AS_THEY_ARE: Final = 255
 _EXACT: Final = float(1 << 53)
+_FEW: Final = 8
 _SAMPLE: Final = 64
 _OFFSETS_MOST: Final = (1 << 31) - 1
 
@@ -90,22 +91,28 @@ def _whole(column: pa.Array) -> Int64Array:
 
 
 def _put_floats(parts: list[bytes], values: npt.NDArray[np.floating[Any]]) -> None:
-    for decimals in range(_DECIMALS_MOST + 1):
-        if _scaled(values[:_SAMPLE], decimals) is None:
-            continue
-        scaled = _scaled(values, decimals)
-        if scaled is not None and width_of(scaled) < values.itemsize:
+    for sample in (_FEW, _SAMPLE):
+        decimals = max((_decimals(str(value)) for value in values[:sample]), default=0)
+        scaled = _scaled(values, decimals) if decimals <= _DECIMALS_MOST else None
+        if scaled is not None:
             parts.append(bytes([decimals]))
-            put_numbers(parts, scaled)
-            return
+            if put_numbers(parts, scaled, narrower_than=values.itemsize):
+                return
+            parts.pop()
+            break
     parts += [bytes([_AS_THEY_ARE]), values.tobytes()]
+
+
+def _decimals(value: str) -> int:
+    """Return how many decimals a float has in its shortest form; more than there may be if it has no such form."""
+    return _AS_THEY_ARE if "e" in value or "n" in value else len(value) - 1 - value.index(".") - value.endswith(".0")
 
 
 def _scaled(values: npt.NDArray[np.floating[Any]], decimals: int) -> Int64Array | None:
     """Return the values times a power of ten, if they come back from that bit by bit."""
     with np.errstate(all="ignore"):
         scaled = np.rint(values.astype(np.float64) * 10.0**decimals)
-        if not bool(np.all(np.abs(scaled) < _EXACT)):
+        if not (np.abs(scaled) < _EXACT).all():
             return None
         whole = scaled.astype(np.int64)  # without -0.0
         back = (whole / 10.0**decimals).astype(values.dtype)
@@ -114,9 +121,9 @@ def _scaled(values: npt.NDArray[np.floating[Any]], decimals: int) -> Int64Array 
 
 def _put_texts(parts: list[bytes], column: pa.Array) -> int:
     """Append texts; return how many bytes they have once those that are equal are copied."""
-    if 0 < len(column[:_SAMPLE].unique()) * 2 <= min(len(column), _SAMPLE):
+    if len(column) <= _SAMPLE or len(column[:_SAMPLE].unique()) * 2 <= _SAMPLE:
         encoded = column.dictionary_encode()
-        if len(encoded.dictionary) * 2 <= len(column):
+        if 0 < len(encoded.dictionary) * 2 <= len(column):
             parts.append(b"\1")
             put_count(parts, len(encoded.dictionary))
             put_numbers(parts, encoded.indices.to_numpy().astype(np.int64))
