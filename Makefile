@@ -85,7 +85,7 @@ reproduce-state: setup java ## divide keys among lanes, run real queries with st
 docker: ## build the container image, with Docker or Podman
 	@docker/build
 
-bench: setup java broker connector ## measure peers and limits side by side; ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed
+bench: setup java broker connector mosquitto ## measure peers and limits side by side; ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed
 	PYTHONPATH=bench $(BIN)/python -m suite $(ONLY) $(if $(COMPARE),--compare "$(COMPARE)")
 
 reproduce-demo: setup java ## play the demo five times with warm VMs and five times with cold ones, for the table of README.md

@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from suite.row import Row
 
-NAMES = ("light", "heavy", "kafka", "decode", "reorder", "windows", "keys", "payload", "frames", "plan", "burst")
+NAMES = (
+    "light",
+    "heavy",
+    "start",
+    "kafka",
+    "mqtt",
+    "decode",
+    "reorder",
+    "windows",
+    "keys",
+    "payload",
+    "frames",
+    "plan",
+    "burst",
+)
 
 
 def _row(name: str) -> Callable[[], Row]:

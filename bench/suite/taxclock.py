@@ -7,8 +7,8 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from infra.together import end_tasks
 from suite.brokers import BROKERS
 from suite.row import SideError, lasts_s
 from suite.taxload import LATEST, Work, answer, now
@@ -105,10 +106,29 @@ async def make_topics(*topics: str) -> None:
     await admin.close()
 
 
-async def fill(topic: str, work: Work) -> None:
-    """Write the events of the warm-up and of the throughput's measurement."""
+async def fill(topic: str, work: Work, events: int) -> None:
+    """Write events."""
     async with _producer() as producer:
-        await _produce(producer, topic, work, 0, work.warm_up + work.bulk)
+        await _produce(producer, topic, work, 0, events)
+
+
+async def first_result_s(topic: str, start: Callable[[], subprocess.Popen[bytes]]) -> float:
+    """Start a system; return how long it takes until its first result, in seconds.
+
+    Raises:
+        SideError: it ended, or took too long.
+    """
+    begun_s = time.time()
+    process = start()
+    _leave_cpu()
+    results = Results(topic, process)
+    reading = asyncio.create_task(results.read())
+    try:
+        return await results.wait(1) - begun_s
+    finally:
+        process.terminate()
+        await end_tasks(reading)
+        _end(process)
 
 
 def _producer() -> AIOKafkaProducer:
@@ -134,9 +154,7 @@ async def _measured(work: Work, start: Callable[[str, str], subprocess.Popen[byt
             await results.wait(work.results(both + paced))
     finally:
         process.terminate()
-        reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await reading
+        await end_tasks(reading)
         _end(process)
     middle_s, most_s = np.quantile(_latencies(results, work), [0.5, 0.99]).tolist()
     figures = {RATE: work.bulk / bulk_s, P50: 1e3 * middle_s, P99: 1e3 * most_s}
@@ -154,8 +172,15 @@ def measure(work: Work, start: Callable[[str, str], subprocess.Popen[bytes]], lo
     Raises:
         SideError: the system ended, or took too long.
     """
-    try:
+    with log_told(log):
         return asyncio.run(_measured(work, start))
+
+
+@contextmanager
+def log_told(log: Path) -> Iterator[None]:
+    """Add the end of a log to what a ``SideError`` says."""
+    try:
+        yield
     except SideError as error:
         raise SideError(f"{error}\n{log.read_text(errors='replace')[-2000:]}") from None
 

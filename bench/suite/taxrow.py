@@ -40,10 +40,11 @@ def ours(kind: str) -> Sample:
     work = WORKS[kind]()
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         log = Path(name) / "log"
-        return measure(work, partial(_gateway, Path(name), work, log), log)
+        return measure(work, partial(gateway, Path(name), work, log), log)
 
 
-def _gateway(folder: Path, work: Work, log: Path, events: str, results: str) -> subprocess.Popen[bytes]:
+def gateway(folder: Path, work: Work, log: Path, events: str, results: str) -> subprocess.Popen[bytes]:
+    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics."""
     brokers = os.environ[BROKERS]
     config = {
         "gateway": {"state_dir": str(folder / "state"), "api": {"listen": "127.0.0.1:0"}},
@@ -69,7 +70,7 @@ def _gateway(folder: Path, work: Work, log: Path, events: str, results: str) -> 
     path = folder / "config.yaml"
     with path.open("w") as file:
         YAML(typ="safe").dump(config, file)
-    return _started([sys.executable, "-m", "gateway", "run", str(path)], log)
+    return started([sys.executable, "-m", "gateway", "run", str(path)], log)
 
 
 def plain(mode: str, kind: str) -> Sample:
@@ -77,30 +78,36 @@ def plain(mode: str, kind: str) -> Sample:
     work = WORKS[kind]()
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         log = Path(name) / "log"
-        return measure(work, lambda *topics: _started(_job(mode, work, name, *topics).command(), log), log)
+        return measure(work, lambda *topics: started(job(mode, work, name, *topics).command(), log), log)
 
 
 def batch(kind: str) -> Sample:
     """Measure the limit: a batch job on the same events, without a sink."""
     work, topic = WORKS[kind](), uuid.uuid4().hex
     asyncio.run(make_topics(topic))
-    asyncio.run(fill(topic, work))
+    asyncio.run(fill(topic, work, work.warm_up + work.bulk))
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
-        command = _job("batch", work, name, topic, "").command()
+        command = job("batch", work, name, topic, "").command()
         done = subprocess.run(command, capture_output=True, text=True, timeout=_BATCH_WITHIN_S, check=False)
     if done.returncode != 0:
         raise SideError(done.stderr[-2000:])
     return Sample({RATE: (work.warm_up + work.bulk) / json.loads(done.stdout.splitlines()[-1])})
 
 
-def _job(mode: str, work: Work, folder: str, events: str, results: str) -> Job:
+def job(mode: str, work: Work, folder: str, events: str, results: str) -> Job:
+    """Return the same query for Spark alone.
+
+    Raises:
+        SideError: Spark's Kafka connector is missing.
+    """
     jars = ",".join(str(jar) for jar in sorted(JARS.glob("*.jar")))
     if not jars:
         raise SideError("Spark's Kafka connector is missing: run make connector")
     return Job(mode, os.environ[BROKERS], events, results, work.schema, work.sql, jars, folder)
 
 
-def _started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program whose output goes to a file."""
     with log.open("wb") as file:
         return subprocess.Popen(command, stdout=file, stderr=file)
 

@@ -70,7 +70,7 @@ def test_everything_comes_once_in_order_within_the_limits(
         assert sum(taken_bytes) - max(taken_bytes, default=0) < max_bytes
         places = [(each.partition, each.offset) for each in records]
         assert places == sorted(places)
-        fetched.take(records)
+        fetched.take()
         for number, offset in places:
             found[number].append(offset)
         if not records:
@@ -100,7 +100,7 @@ async def test_large_records_of_many_partitions_take_turns() -> None:
         records = fetched.first(4, 10)
         assert len(records) == 1
         seen.append(records[0].partition)
-        fetched.take(records)
+        fetched.take()
     assert [seen.count(number) for number in range(4)] == [6, 6, 4, 4]
 
 
@@ -112,7 +112,7 @@ async def test_one_record_at_a_time_comes_from_each_partition_in_turn() -> None:
         await fetched.fill(consumer.partitions, 1, HUGE, wait_s=0)
         records = fetched.first(1, HUGE)
         seen.append(records[0].partition)
-        fetched.take(records)
+        fetched.take()
     assert sorted(seen) == [0] * 5 + [1] * 5
 
 

@@ -207,8 +207,7 @@ class KafkaSink:
             producer, self._config.topic, partitions, self._partitioner, self._batch_bytes, on_confirmed
         )
         for release in group:
-            for record in await run_to_end(partial(self._maker.records, release)):
-                await writer.add(record, release)
+            await writer.add(await run_to_end(partial(self._maker.records, release)), release)
         await writer.finish()
 
     async def _send_offsets(self, producer: AIOKafkaProducer, source: Position) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,33 +133,32 @@ class BatchWriter:
         self._sent: deque[tuple[_OpenBatch, asyncio.Future[Any]]] = deque()
         self._held_bytes = 0
 
-    async def add(self, record: KafkaRecord, release: ReleasedRows) -> None:
-        """Add a record to a batch.
+    async def add(self, records: Iterable[KafkaRecord], release: ReleasedRows) -> None:
+        """Add the records of a release to batches.
 
         Raises:
             SinkError: the brokers refuse a record of that size; BatchTooLargeError: or a batch.
             KafkaError: they refuse it for another reason.
         """
-        size_bytes = _size(record)
-        batch = await self._batch_for(record, size_bytes)
-        if batch.used_bytes == 0:
-            batch.first_seq = release.first_seq
-        appended = batch.builder.append(timestamp=None, key=record.key, value=record.value, headers=record.headers)
-        assert appended is not None, "a batch of the producer is larger than those that are sent"
-        batch.last_seq = max(batch.last_seq, release.last_seq)
-        batch.used_bytes += size_bytes
-        self._held_bytes += size_bytes
-        await self._relieve(_IN_FLIGHT_BYTES_MAX)
+        for record in records:
+            size_bytes = _size(record)
+            partition = self._partitioner.choose(record.key, self._partitions)
+            batch = self._open.get(partition)
+            if batch is None or batch.used_bytes + size_bytes > self._batch_bytes:
+                batch = await self._renewed(partition, release)
+            appended = batch.builder.append(timestamp=None, key=record.key, value=record.value, headers=record.headers)
+            assert appended is not None, "a batch of the producer is larger than those that are sent"
+            batch.last_seq = max(batch.last_seq, release.last_seq)
+            batch.used_bytes += size_bytes
+            self._held_bytes += size_bytes
+            if self._held_bytes > _IN_FLIGHT_BYTES_MAX:
+                await self._relieve(_IN_FLIGHT_BYTES_MAX)
 
-    async def _batch_for(self, record: KafkaRecord, size_bytes: int) -> _OpenBatch:
-        """Return the open batch of the record's partition, with room for the record."""
-        partition = self._partitioner.choose(record.key, self._partitions)
-        batch = self._open.get(partition)
-        if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
+    async def _renewed(self, partition: int, release: ReleasedRows) -> _OpenBatch:
+        """Send the open batch of a partition, if there is one; return a new one that begins with this release."""
+        if partition in self._open:
             await self._send(partition)
-            batch = None
-        if batch is None:
-            batch = self._open[partition] = _OpenBatch(self._producer.create_batch())
+        self._open[partition] = batch = _OpenBatch(self._producer.create_batch(), first_seq=release.first_seq)
         return batch
 
     async def finish(self) -> None:
@@ -206,5 +205,7 @@ class BatchWriter:
 
 def _size(record: KafkaRecord) -> int:
     """Return the largest size of a record in a batch."""
-    headers_bytes = sum(len(name.encode()) + len(text) + 10 for name, text in record.headers)
-    return len(record.value) + len(record.key or b"") + headers_bytes + _RECORD_OVERHEAD_BYTES
+    size_bytes = len(record.value) + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
+    if record.headers:
+        size_bytes += sum(len(name.encode()) + len(text) + 10 for name, text in record.headers)
+    return size_bytes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -46,15 +47,17 @@ class RecordMaker:
             SinkError: a column from the config does not exist.
         """
         batch = release.item
-        rows = range(batch.num_rows)
         keys = self._keys(batch)
         columns = {name: self._texts(batch, f"headers.{name}", column) for name, column in self._headers.items()}
         late = [(LATE_HEADER, b"true")] if release.late else []
-        # A header without a value is left out.
-        headers = [
-            late + [(name, text) for name, texts in columns.items() if (text := texts[row]) is not None] for row in rows
-        ]
-        return [KafkaRecord(*parts) for parts in zip(keys, json_rows(batch), headers, strict=True)]
+        headers: Iterable[list[tuple[str, bytes]]] = repeat(late, batch.num_rows)
+        if columns:
+            # A header without a value is left out.
+            headers = [
+                late + [(name, text) for name, texts in columns.items() if (text := texts[row]) is not None]
+                for row in range(batch.num_rows)
+            ]
+        return list(map(KafkaRecord._make, zip(keys, json_rows(batch), headers, strict=True)))
 
     def _keys(self, batch: pa.RecordBatch) -> Sequence[bytes | None]:
         if self._replaces_by is not None:

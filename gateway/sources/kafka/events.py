@@ -77,6 +77,17 @@ class RecordDecoder:
 
     def decode(self, records: Sequence[ConsumerRecord], first: int) -> tuple[pa.RecordBatch, tuple[DeadRecord, ...]]:
         """Return the events among ``records``, and those that are not; ``first`` is the number of the first one."""
+        values = [record.value for record in records]
+        if not self._kept and None not in values:
+            batch, undecodable = self._values.decode(values)
+            if not undecodable and batch.num_rows == len(values):
+                return batch, ()
+        return self._decode_each(records, first)
+
+    def _decode_each(
+        self, records: Sequence[ConsumerRecord], first: int
+    ) -> tuple[pa.RecordBatch, tuple[DeadRecord, ...]]:
+        """Decode records of which some are dead, or have no value, or whose metadata are columns."""
         dead: dict[int, str] = {}
         tombstones: list[int] = []
         whole: list[int] = []
@@ -173,7 +184,9 @@ class _JsonValues:
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Decode each value as one JSON object, which may span several lines."""
         # Between JSON tokens a line end is a blank; inside of text it is not allowed.
-        return self._lines.decode([line.replace(b"\n", b" ").replace(b"\r", b" ") for line in lines])
+        if any(b"\n" in line or b"\r" in line for line in lines):
+            lines = [line.replace(b"\n", b" ").replace(b"\r", b" ") for line in lines]
+        return self._lines.decode(lines)
 
 
 class _AvroValues:

@@ -6,8 +6,8 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby, islice
-from operator import attrgetter
+from dataclasses import dataclass, field
+from itertools import islice
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -51,6 +51,14 @@ def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
     )
 
 
+@dataclass(slots=True)
+class _Held:
+    """Records of one partition, and the approximate memory of each."""
+
+    records: deque[ConsumerRecord] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)
+
+
 class Fetched:
     """Records of a consumer's partitions, returned in fair shares.
 
@@ -59,8 +67,8 @@ class Fetched:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        # Each record with its size.
-        self._held: dict[TopicPartition, deque[tuple[ConsumerRecord, int]]] = {}
+        self._held: dict[TopicPartition, _Held] = {}
+        self._shown: dict[TopicPartition, int] = {}
         self._count = 0
         self._bytes = 0
         self._turn = 0
@@ -78,19 +86,22 @@ class Fetched:
 
     def oldest_wall_s(self) -> float | None:
         """The time of the oldest record that it holds (s since 1970); None without records."""
-        times = [held[0][0].timestamp for held in self._held.values() if held and held[0][0].timestamp >= 0]
+        oldest = [held.records[0].timestamp for held in self._held.values() if held.records]
+        times = [timestamp for timestamp in oldest if timestamp >= 0]
         return min(times) / 1000 if times else None
 
     def next_offset(self, partition: TopicPartition) -> int | None:
         """Return the offset of the first record that it holds of a partition."""
         held = self._held.get(partition)
-        return held[0][0].offset if held else None
+        return held.records[0].offset if held and held.records else None
 
     def drop(self, partitions: Sequence[TopicPartition] | None = None) -> None:
         """Drop the records of some partitions, or of all."""
+        self._shown = {}
         for partition in list(self._held) if partitions is None else partitions:
-            for _, size_bytes in self._held.pop(partition, ()):
-                self._forget(size_bytes)
+            held = self._held.pop(partition, _Held())
+            self._count -= len(held.records)
+            self._bytes -= sum(held.sizes)
 
     async def fill(
         self, partitions: Sequence[TopicPartition], max_records: int, max_bytes: int, *, wait_s: float
@@ -106,19 +117,23 @@ class Fetched:
             if self._bytes >= max_bytes:
                 break
             self._turn = i
-            lacking = share - len(self._held.get(partition, ()))
+            lacking = share - (len(self._held[partition].records) if partition in self._held else 0)
             if lacking > 0:
                 await self._fetch([partition], lacking)
         lacking = max_records + 1 - self._count
         if lacking > 0 and self._bytes < max_bytes:
-            holds_some = any(self._held.get(partition) for partition in partitions)
-            await self._fetch(partitions, lacking, wait_s=0.0 if holds_some else wait_s)
+            await self._fetch(partitions, lacking, wait_s=0.0 if any(map(self._holds_some, partitions)) else wait_s)
+
+    def _holds_some(self, partition: TopicPartition) -> bool:
+        return partition in self._held and bool(self._held[partition].records)
 
     async def _fetch(self, partitions: Sequence[TopicPartition], max_records: int, *, wait_s: float = 0.0) -> None:
         found = await self._consumer.getmany(*partitions, timeout_ms=int(1000 * wait_s), max_records=max_records)
         for partition, records in found.items():
-            sizes_bytes = [record_bytes(record) for record in records]
-            self._held.setdefault(partition, deque()).extend(zip(records, sizes_bytes, strict=True))
+            sizes_bytes = list(map(record_bytes, records))
+            held = self._held.setdefault(partition, _Held())
+            held.records += records
+            held.sizes += sizes_bytes
             self._count += len(records)
             self._bytes += sum(sizes_bytes)
 
@@ -127,7 +142,7 @@ class Fetched:
 
         ``max_bytes`` may be exceeded by the last record. The shares of the partitions are as even as possible.
         """
-        open_ones = [partition for partition in sorted(self._held) if self._held[partition]]
+        open_ones = [partition for partition in sorted(self._held) if self._held[partition].records]
         turned = self._takes % max(1, len(open_ones))
         order = [*open_ones[turned:], *open_ones[:turned]]
         counts = dict.fromkeys(open_ones, 0)
@@ -135,46 +150,42 @@ class Fetched:
         while order and left > 0 and left_bytes > 0:
             share = max(1, left // len(order))
             for partition in list(order):
-                held, begun = self._held[partition], counts[partition]
-                ends = min(begun + min(share, left), len(held))
-                for _, size_bytes in islice(held, begun, ends):
+                sizes, begun = self._held[partition].sizes, counts[partition]
+                ends = min(begun + min(share, left), len(sizes))
+                for size_bytes in islice(sizes, begun, ends):
                     if left_bytes <= 0:
                         break
                     left_bytes -= size_bytes
                     counts[partition] += 1
                 left -= counts[partition] - begun
-                if counts[partition] == len(held):
+                if counts[partition] == len(sizes):
                     order.remove(partition)
-        return [record for partition in open_ones for record, _ in islice(self._held[partition], counts[partition])]
+        self._shown = {partition: count for partition, count in counts.items() if count}
+        return [record for each, count in self._shown.items() for record in islice(self._held[each].records, count)]
+
+    def take(self) -> dict[TopicPartition, int]:
+        """Remove the records that ``first`` has returned last; return the next offset of their partitions."""
+        self._takes += 1
+        shown, self._shown = self._shown, {}
+        return {partition: self._pop(self._held[partition], count)[-1].offset + 1 for partition, count in shown.items()}
+
+    def _pop(self, held: _Held, count: int) -> list[ConsumerRecord]:
+        taken = [held.records.popleft() for _ in range(count)]
+        self._count -= count
+        self._bytes -= sum(held.sizes.popleft() for _ in range(count))
+        return taken
 
     def take_before(self, partition: TopicPartition, offset: int) -> list[ConsumerRecord]:
         """Return and remove the records of a partition before ``offset``."""
-        held = self._held.get(partition, deque())
-        taken = []
-        while held and held[0][0].offset < offset:
-            record, size_bytes = held.popleft()
-            taken.append(record)
-            self._forget(size_bytes)
-        return taken
-
-    def take(self, records: Sequence[ConsumerRecord]) -> None:
-        """Remove records that ``first`` has returned."""
-        self._takes += 1
-        for (topic, number), shown in groupby(records, attrgetter("topic", "partition")):
-            held = self._held[TopicPartition(topic, number)]
-            for record in shown:
-                taken, size_bytes = held.popleft()
-                assert taken is record, "records are removed in the order in which they were returned"
-                self._forget(size_bytes)
-
-    def _forget(self, size_bytes: int) -> None:
-        self._count -= 1
-        self._bytes -= size_bytes
+        self._shown = {}
+        held = self._held.get(partition, _Held())
+        count = next((at for at, record in enumerate(held.records) if record.offset >= offset), len(held.records))
+        return self._pop(held, count)
 
 
 def record_bytes(record: ConsumerRecord) -> int:
     """Return the approximate memory of a record."""
-    size_bytes = len(record.value or b"") + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
+    size_bytes: int = len(record.value or b"") + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
     if record.headers:
         size_bytes += sum(len(key) + len(value or b"") for key, value in record.headers)
     return size_bytes

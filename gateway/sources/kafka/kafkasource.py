@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -136,8 +134,7 @@ class KafkaSource:
         if generation != member.generation:
             return None
         # No await from here on: records that are removed must be returned.
-        member.fetched.take(records)
-        ends = _ends(records)
+        ends = member.fetched.take()
         member.deliver(ends)
         start, self._position = self._position, self._after(len(records), ends)
         more = member.fetched.count > 0 or member.unfetched() > 0
@@ -237,15 +234,6 @@ class KafkaSource:
         rereader, self._rereader = self._rereader, None
         if rereader is not None:
             await rereader.stop()
-
-
-def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition after records that are ordered by partition and offset."""
-    ends = {}
-    for (topic, number), of_partition in groupby(records, attrgetter("topic", "partition")):
-        *_, last = of_partition
-        ends[TopicPartition(topic, number)] = last.offset + 1
-    return ends
 
 
 def _walls_s(records: Sequence[ConsumerRecord]) -> Array | None:
