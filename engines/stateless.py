@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +14,12 @@ from pyspark.sql.functions import spark_partition_id
 from engines.isolation.isolate import ExhaustedError, check_memory
 from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
-from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
 from engines.streaming.answers import Reports, RunOutcome
+from engines.streaming.batches import Batches
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
-from engines.streaming.stream import Stream, Warmth, put_warm_up
+from engines.streaming.stream import Warmth, put_warm_up
 from engines.streaming.tables import one_batch
 from infra.clock import Clock
 from infra.messages import SELECTION
@@ -55,7 +54,7 @@ class StatelessStream:
     def __init__(
         self,
         query: KnownQuery,
-        server: FeedServer,
+        server: FeedServer,  # noqa: ARG002 - a query with state needs it
         clock: Clock,
         reports: Reports,
         run_s: float = RUN_S,
@@ -73,8 +72,7 @@ class StatelessStream:
         most = query.spec.max_batch_runs if query.plan.shares_batches else 1
         # The same run twice would double the rows of its selections.
         self.feed = Feed(0, most, FEED_BYTES, clock, kind_of=_selections if self._named else None)
-        self._checkpoint = scratch_folder("stream")
-        self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
+        self._stream = Batches(query, self.feed, self._batch, self._died)
         ends = replace(reports, death=self._cannot_isolate, broken=self._is_broken, exhausted=self._exhausts)
         self._isolation = Isolation(query, clock, ends, self.activity, self._rest, run_s)
 
@@ -123,7 +121,6 @@ class StatelessStream:
         self._closing.set()
         self._isolation.close()
         self._stream.stop()
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def _died(self, reason: str) -> None:
         self._warmth.died(reason)
@@ -147,7 +144,7 @@ class StatelessStream:
         tagged = [item for item in items if item.tag is not None]
         try:
             with self.activity.running():
-                tables = self._evaluated(self.query.of_batch(frame), items)
+                tables = self._evaluated(self.query.build(frame), items)
         except Exception as error:
             if self._stream.stopping or not tagged:
                 raise

@@ -107,6 +107,11 @@ class Feed:
         self._changed = threading.Condition()
 
     @property
+    def first_position(self) -> int:
+        """Return the position at which the feed begins."""
+        return self._first
+
+    @property
     def next_position(self) -> int:
         """Return the position of the next run."""
         return self._next
@@ -309,7 +314,7 @@ class FeedServer:
             raise FeedClosed("it is not open")
         match question["op"]:
             case "first":
-                return {"at": feed._first}, []  # noqa: SLF001 - same module
+                return {"at": feed.first_position}, []
             case "latest":
                 return {"at": feed.latest(question["start"], reader=reader)}, []
             case "batch":

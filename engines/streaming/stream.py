@@ -205,6 +205,10 @@ def _check_late(result: DataFrame, query: KnownQuery) -> None:
 
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:
     """Append a run without rows that still becomes a partition."""
+    feed.put([nothing(query)])
+
+
+def nothing(query: KnownQuery) -> pa.Buffer:
+    """Return a part of a run that has no rows."""
     schema = query.run_schema
-    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    feed.put([stream_of(nothing)])
+    return stream_of(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))

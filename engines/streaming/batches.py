@@ -1,0 +1,116 @@
+"""Micro-batches of a stateless query as Spark jobs of their own, one after the other, without a streaming query.
+
+Spark's streaming query asks a Python process for offsets and for rows, and writes two logs for each micro-batch. A
+query without state needs neither: its runs are independent, and nobody resumes from its logs.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from engines.query.known import KnownQuery
+from engines.query.reasons import why
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import sibling
+from engines.streamable import check_streams
+from engines.streaming.feed import Feed, FeedClosed, Item
+from engines.streaming.stream import OnBatch, OnDeath, nothing
+
+_STOP_S = 30.0
+
+
+class Batches:
+    """The running micro-batches of one query.
+
+    Args:
+        query: the query; Spark must accept it over a stream.
+        feed: the runs.
+        on_batch: called with the rows of each micro-batch, on a thread of its own; an error in it ends them.
+        on_death: called with the reason when they end without `stop`.
+
+    Attributes:
+        stopping: whether `stop` was called.
+        death: why they ended without ``stop``; empty while they live.
+    """
+
+    def __init__(self, query: KnownQuery, feed: Feed, on_batch: OnBatch, on_death: OnDeath) -> None:
+        self._query = query
+        self._feed = feed
+        self._on_batch = on_batch
+        self._on_death = on_death
+        self._session = sibling(query.base)
+        self._columns = query.run_columns.json()
+        self._nothing = nothing(query)
+        self._folder = scratch_folder("batches")
+        self._group = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
+        self._thread = threading.Thread(target=self._run, name=f"batches-{self._group}", daemon=True)
+        self.stopping = False
+        self.death = ""
+
+    def start(self) -> None:
+        """Start; return once Spark has accepted the query.
+
+        Raises:
+            RefusedError: Spark cannot run this query over a stream.
+        """
+        check_streams(self._query)
+        self._feed.begin()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop and drop the runs of the feed; return when the present job has ended."""
+        self.stopping = True
+        self._feed.rest()
+        self._session.sparkContext.cancelJobGroup(self._group)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_STOP_S)
+        self._feed.close("the query was stopped")
+
+    def _run(self) -> None:
+        context = self._session.sparkContext
+        context.setJobGroup(self._group, self._query.spec.query, interruptOnCancel=True)
+        # With a pool each, no query can starve another.
+        context.setLocalProperty("spark.scheduler.pool", self._query.spec.query)
+        try:
+            self._run_all()
+        except FeedClosed as closed:
+            reason = str(closed)
+        except Exception as error:  # the user's code and Spark may raise anything
+            reason = why(error)
+        else:
+            return
+        if not self.stopping:
+            self._feed.close(reason)
+            self.death = reason
+            self._on_death(reason)
+
+    def _run_all(self) -> None:
+        at, batch_id = self._feed.first_position, 0
+        while not self.stopping:
+            end = self._feed.latest(at)
+            if end > at:
+                self._on_batch(self._frame(self._feed.batch(at, end)), batch_id)
+                at, batch_id = end, batch_id + 1
+
+    def _frame(self, items: Sequence[Item]) -> DataFrame:
+        """Return the rows of runs: each part is a partition, in order."""
+        path = self._folder / "rows"
+        _write(path, [part for item in items for part in item.parts] or [self._nothing])
+        jvm: Any = self._session.sparkContext._jvm  # noqa: SLF001 - as createDataFrame does, without copies in Python
+        batches = jvm.PythonSQLUtils.readArrowStreamFromFile(str(path))
+        rows = jvm.PythonSQLUtils.toDataFrame(batches, self._columns, self._session._jsparkSession)  # noqa: SLF001
+        return DataFrame(rows, self._session)
+
+
+def _write(path: Path, parts: Sequence[pa.Buffer]) -> None:
+    batches = [batch for part in parts for batch in pa.ipc.open_stream(part)]
+    with path.open("wb") as file, pa.ipc.new_stream(file, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
