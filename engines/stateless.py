@@ -14,6 +14,7 @@ from pyspark.sql.functions import spark_partition_id
 from engines.isolation.isolate import ExhaustedError, check_memory
 from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
+from engines.streamable import check_streams
 from engines.streaming.activity import Activity
 from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.batches import Batches
@@ -83,6 +84,7 @@ class StatelessStream:
             RefusedError: Spark cannot run it, or it fails even without events.
         """
         try:
+            check_streams(self.query)
             put_warm_up(self.feed, self.query)
             self._stream.start()
             self._warmth.wait(self.query.spec.query)

@@ -19,7 +19,6 @@ from engines.query.known import KnownQuery
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
-from engines.streamable import check_streams
 from engines.streaming.feed import Feed, FeedClosed, Item
 from engines.streaming.stream import OnBatch, OnDeath, nothing
 
@@ -30,7 +29,7 @@ class Batches:
     """The running micro-batches of one query.
 
     Args:
-        query: the query; Spark must accept it over a stream.
+        query: the query; Spark has accepted it over a stream.
         feed: the runs.
         on_batch: called with the rows of each micro-batch, on a thread of its own; an error in it ends them.
         on_death: called with the reason when they end without `stop`.
@@ -55,12 +54,7 @@ class Batches:
         self.death = ""
 
     def start(self) -> None:
-        """Start; return once Spark has accepted the query.
-
-        Raises:
-            RefusedError: Spark cannot run this query over a stream.
-        """
-        check_streams(self._query)
+        """Start; return at once."""
         self._feed.begin()
         self._thread.start()
 
