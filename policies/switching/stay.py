@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 from policies.signals import HOME, QuerySlot
 
 _LEARNS_S = 30.0
-"""A new VM's Java compiles while it works: one that becomes faster is judged after so many seconds..."""
-
-_STEADY_S = 5.0
-"""...and one that did not, from one such time to the next, after these two."""
-
-_GROWS = 1.1
-"""By this factor it becomes faster; less is chance."""
+"""A new VM's Java compiles while it works, so it is judged after so many seconds."""
 
 _SLOWER = 0.8
 """A VM that completes less than this part of what home completed is slower; rates vary by a fifth anyway."""
@@ -30,7 +23,7 @@ class Stay:
     def __init__(self, slot_s: float) -> None:
         self._slot_s = slot_s
         self._vm = ""
-        self._completed: list[int] = []
+        self._there_s = 0.0
         self._slower: dict[str, str] = {}
 
     def observe(self, vm: str, slot: QuerySlot, latency_most_s: float) -> None:
@@ -42,26 +35,14 @@ class Stay:
             latency_most_s: below this latency it may stay, however slow the VM is.
         """
         if vm != self._vm:
-            self._vm, self._completed = vm, []
-        completed = slot.completed_events.get(vm, 0)
-        if (self._completed or completed) and not self._has_learned:
-            self._completed.append(completed)
+            self._vm, self._there_s = vm, 0.0
+        if self._there_s or slot.completed_events.get(vm):
+            self._there_s += self._slot_s
         home, there = slot.rates.get(HOME), slot.rates.get(vm)
-        if not home or not there or slot.latency_s < latency_most_s or not (self._has_learned or self._is_steady):
+        if self._there_s < _LEARNS_S or not home or not there or slot.latency_s < latency_most_s:
             return
         if there < _SLOWER * home:
             self._slower[vm] = f"{vm} completes {there:,.0f} of its events/s, and home completed {home:,.0f}/s"
-
-    @property
-    def _has_learned(self) -> bool:
-        return len(self._completed) * self._slot_s >= _LEARNS_S
-
-    @property
-    def _is_steady(self) -> bool:
-        """Whether the VM has worked for a while, and does not become faster."""
-        slots = math.ceil(_STEADY_S / self._slot_s)
-        before, now = sum(self._completed[-2 * slots : -slots]), sum(self._completed[-slots:])
-        return len(self._completed) >= 2 * slots and now < _GROWS * before
 
     def keep(self, vms: Collection[str]) -> None:
         """Forget all VMs but these: another one may be faster."""

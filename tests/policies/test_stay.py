@@ -21,24 +21,15 @@ def slot(there_per_s: float, latency_s: float = 4.0) -> QuerySlot:
     [(90.0, 4.0, REASON), (90.0, 1.9, ""), (140.0, 4.0, ""), (300.0, 4.0, "")],
     ids=["slower and late", "slower, but not late", "nearly as fast", "faster"],
 )
-def test_a_vm_of_one_speed_is_judged_after_ten_seconds_of_work(there_per_s: float, latency_s: float, why: str) -> None:
+def test_a_vm_is_judged_after_half_a_minute_of_work(there_per_s: float, latency_s: float, why: str) -> None:
     stay = Stay(1.0)
     for _ in range(100):
         stay.observe("vm-1", QuerySlot(query="q", latency_s=9.0, rates={HOME: 165.0}), 2.0)
-    for _ in range(9):
+    for _ in range(29):
         stay.observe("vm-1", slot(there_per_s, latency_s), 2.0)
         assert not stay.why_slower()
     stay.observe("vm-1", slot(there_per_s, latency_s), 2.0)
     assert (stay.why_slower(), stay.why_slower("vm-1"), stay.why_slower("vm-2")) == (why, why, "")
-
-
-def test_a_vm_that_becomes_faster_is_judged_after_half_a_minute() -> None:
-    stay = Stay(0.5)
-    for each in range(59):
-        stay.observe("vm-1", slot(20.0 * 1.03**each), 2.0)
-        assert not stay.why_slower()
-    stay.observe("vm-1", slot(90.0), 2.0)
-    assert stay.why_slower() == REASON
 
 
 def test_another_vm_is_judged_anew() -> None:
@@ -64,7 +55,7 @@ def test_a_slower_vm_loses_the_query_and_has_no_successor_for_a_while() -> None:
     while not (commands := slow_slot(checked)):
         assert checked.now_s < begun_s + 40.0
     assert commands == [ALL_HOME]
-    assert checked.now_s >= begun_s + 10.0
+    assert checked.now_s >= begun_s + 30.0
     assert REASON in checked.scheduler.last_decisions[0].verdict
     at_home = {"rates": {HOME: 165.0, "vm-1": 90.0}, "completed_events": {HOME: 165}, "input_rate": 170.0}
     while not (commands := checked.slot(4.0, **at_home)):

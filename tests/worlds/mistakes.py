@@ -495,7 +495,7 @@ MISTAKES = (
         "return min(watermark, self._batch_start_seq) if self._stateful else watermark",
         "return watermark",
         check="moving",
-        after=105,
+        after=65,
     ),
     Mistake(
         "a query whose VM is lost stays there",
