@@ -26,7 +26,7 @@ _QUERY = OpenQuery(
 
 
 def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
-    """Run a small query through the whole streaming path, and return when its answer has arrived.
+    """Run a small query without state, as a host runs it, and return when its answer has arrived.
 
     Raises:
         RefusedError: no answer arrived, or a wrong one.

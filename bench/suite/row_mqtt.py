@@ -33,7 +33,7 @@ _WITHIN_S = 100.0
 FIGURES = ("QoS 0, events/s", "QoS 1, events/s")
 SHARED_FIGURE = f"QoS 1, {SHARED} clients, events/s"
 
-Subscribe = Callable[[int], None]
+Subscribe = Callable[[int], object]
 Drain = Callable[[int, int], float]
 """Takes the QoS and the number of messages; returns how long it took to receive them, in seconds."""
 
@@ -106,13 +106,9 @@ def _ours(qos: int, clients: int) -> float:
         folder = Path(name)
         return _rate(
             qos,
-            lambda qos: _nothing(asyncio.run(_read(folder, qos, clients, 0))),
+            lambda qos: asyncio.run(_read(folder, qos, clients, 0)),
             lambda qos, count: asyncio.run(_read(folder, qos, clients, count)),
         )
-
-
-def _nothing(_: object) -> None:
-    return None
 
 
 def ours() -> Sample:
@@ -126,7 +122,11 @@ def ours() -> Sample:
 
 def _client(qos: int) -> paho.Client:
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id=f"{_ID}-paho-{os.getpid()}-{qos}", protocol=paho.MQTTv5)
-    client.on_connect = lambda *_: _nothing(client.subscribe(_TOPIC, qos))
+
+    def subscribe(*_: object) -> None:
+        client.subscribe(_TOPIC, qos)
+
+    client.on_connect = subscribe
     return client
 
 

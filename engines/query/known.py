@@ -92,10 +92,6 @@ class KnownQuery:
         """Return what Spark's stream computes: a query with selections is applied to each micro-batch, not to it."""
         return self.build(events) if self.spec.selections is None else events
 
-    def of_batch(self, frame: DataFrame) -> DataFrame:
-        """Return the results of a micro-batch of that stream."""
-        return frame if self.spec.selections is None else self.build(frame)
-
 
 class KnownQueries:
     """The queries that a host has analysed, so that opening one again needs no second analysis."""

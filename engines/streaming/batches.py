@@ -6,6 +6,8 @@ query without state needs neither: its runs are independent, and nobody resumes 
 
 from __future__ import annotations
 
+import logging
+import shutil
 import threading
 import uuid
 from collections.abc import Sequence
@@ -21,6 +23,8 @@ from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.streaming.feed import Feed, FeedClosed, Item
 from engines.streaming.stream import OnBatch, OnDeath, nothing
+
+_log = logging.getLogger("spillway.host")
 
 _STOP_S = 30.0
 
@@ -65,7 +69,10 @@ class Batches:
         self._session.sparkContext.cancelJobGroup(self._group)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_STOP_S)
+            if self._thread.is_alive():
+                _log.warning("query %s: Spark's job did not end within %g s", self._query.spec.query, _STOP_S)
         self._feed.close("the query was stopped")
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
         context = self._session.sparkContext
