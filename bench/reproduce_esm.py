@@ -114,7 +114,8 @@ class Fleet:
         events = rate_per_s * loaded_s
         lines = (json.dumps({"id": number, "text": f"{number:099}"}) for number in range(events))
         (self._folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-        config, report = self._folder / f"{name}.yaml", self._folder / f"{name}-record.json"
+        # One file for all plays: a state_dir refuses another config, and the hosts in it stay warm.
+        config, report = self._folder / "config.yaml", self._folder / f"{name}-record.json"
         with config.open("w") as file:
             YAML(typ="safe").dump(self._config(name, vms, rate_per_s), file)
         command = [sys.executable, "-m", "gateway", "run", str(config.absolute()), "--until-drained", "--keep-hosts"]
