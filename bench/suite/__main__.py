@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from suite.report import FORMAT, BenchTold, RowTold, compared, missed, read, text, told
-from suite.row import ROOT, Row, SideError, measured
+from suite.row import CPU, ROOT, Row, SideError, measured
 from suite.rows import NAMES, ROWS
 from suite.turns import Sample, Turns, order, wrong_answers
 
@@ -29,7 +29,7 @@ _FAILED, _BAD_INPUT = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; return 0 if all sides answered alike, whether goals hold or not."""
+    """Measure; return 0 if all rows could be measured and all sides answered alike, whether goals hold or not."""
     chosen = _asked(arguments)
     console = Console()
     try:
@@ -38,23 +38,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(str(error), style="red", markup=False)
         return _BAD_INPUT
     rows: dict[str, RowTold] = {}
-    try:
-        for name in chosen.rows or NAMES:
-            row = ROWS[name]()
-            turns = _measure(row, chosen.turns, console)
-            if wrong := wrong_answers(turns):
-                console.print(f"{name}: {', '.join(wrong)} did not compute what Spillway did", style="red")
-                return _FAILED
-            rows[name] = told(row, turns)
-            written = text(row, turns)
-            console.print(written, markup=False, highlight=False)
-            if chosen.turns >= LEAST_TURNS:
-                put(DOCUMENT, name, written)
-    except SideError as error:
-        console.print(str(error), style="red", markup=False)
-        return _FAILED
+    failed = False
+    for name in chosen.rows or NAMES:
+        try:
+            rows[name] = _row(name, chosen.turns, console)
+        except SideError as error:
+            console.print(str(error), style="red", markup=False, soft_wrap=True)
+            failed = True
     _tell(rows, before, chosen, console)
-    return 0
+    return _FAILED if failed else 0
+
+
+def _row(name: str, turns: int, console: Console) -> RowTold:
+    """Measure a row, print it, and write it to the document if there were enough turns."""
+    row = ROWS[name]()
+    found = _measure(row, min(turns, row.turns_most), console)
+    if wrong := wrong_answers(found):
+        raise SideError(f"{name}: {', '.join(wrong)} did not compute what Spillway did")
+    written = text(row, found)
+    console.print(written, markup=False, highlight=False)
+    if turns >= LEAST_TURNS:
+        put(DOCUMENT, name, written)
+    return told(row, found)
 
 
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -75,6 +80,7 @@ def _measure(row: Row, turns: int, console: Console) -> Turns:
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     # The last CPU is for the sides, all others for what is around them.
     cpu, others = cpus[-1], set(cpus[:-1])
+    os.environ[CPU] = str(cpu)
     if others and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, others)
     found: list[dict[str, Sample]] = [{} for _ in range(turns)]

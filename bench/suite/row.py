@@ -15,6 +15,8 @@ from pathlib import Path
 from suite.turns import Goal, Sample
 
 ROOT = Path(__file__).parents[2]
+CPU = "SPILLWAY_BENCH_CPU"
+"""The environment variable that tells ``Row.around`` which CPU the sides have."""
 _TURN_S = 300.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
 
@@ -36,6 +38,7 @@ class Row:
         note: what a reader must know: the input, and what the sides do.
         around: what all sides need, as a server: it runs on other CPUs while they are measured, and says where it is in
             environment variables.
+        turns_most: more turns are not taken: of figures that hardly depend on how fast the machine is.
     """
 
     name: str
@@ -44,10 +47,16 @@ class Row:
     goals: Sequence[Goal]
     note: str
     around: Callable[[], AbstractContextManager[Mapping[str, str]]] = nothing_around
+    turns_most: int = sys.maxsize
 
 
 class SideError(RuntimeError):
     """A side failed; the message has the end of its output."""
+
+
+def side_environment(there: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of a side has besides this process's; ``there`` is what ``Row.around`` says."""
+    return {**there, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "bench")))}
 
 
 def measured(row: str, side: str, cpu: int, there: Mapping[str, str]) -> Sample:
@@ -57,7 +66,7 @@ def measured(row: str, side: str, cpu: int, there: Mapping[str, str]) -> Sample:
         SideError: it failed, or took too long.
     """
     command = [sys.executable, "-m", "suite.side", row, side, str(cpu)]
-    env = {**os.environ, **there, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "bench")))}
+    env = {**os.environ, **side_environment(there)}
     try:
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=_TURN_S, check=True)
     except subprocess.CalledProcessError as error:

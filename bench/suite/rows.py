@@ -9,29 +9,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from suite.row import Row
 
-NAMES = (
-    "light",
-    "heavy",
-    "start",
-    "kafka",
-    "mqtt",
-    "decode",
-    "reorder",
-    "windows",
-    "keys",
-    "payload",
-    "frames",
-    "plan",
-    "burst",
-)
+_ROOMS = {
+    "tax": ("light", "heavy", "start"),
+    "reading": ("kafka", "mqtt", "decode"),
+    "arrays": ("reorder", "windows", "keys"),
+    "wan": ("payload", "mail", "tweets", "ticks", "frames", "latency", "goodput"),
+    "whole": ("durable", "idle"),
+    "deciding": ("plan", "burst"),
+}
 
 
-def _row(name: str) -> Callable[[], Row]:
+def _row(module: str) -> Callable[[], Row]:
     def found() -> Row:
-        row: Row = import_module(f"suite.row_{name}").ROW
+        row: Row = import_module(module).ROW
         return row
 
     return found
 
 
-ROWS: Mapping[str, Callable[[], Row]] = {name: _row(name) for name in NAMES}
+ROWS: Mapping[str, Callable[[], Row]] = {
+    name: _row(f"suite.{room}.{name}") for room, names in _ROOMS.items() for name in names
+}
+NAMES = tuple(ROWS)

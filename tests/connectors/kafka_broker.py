@@ -6,10 +6,11 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -33,10 +34,10 @@ PASSWORD = "not much of a secret"
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+controller.quorum.voters=1@{address}:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}
+listeners=PLAIN://{address}:{plain},SASL://{address}:{sasl},TLS://{address}:{tls},CONTROLLER://{address}:{controller}
+advertised.listeners=PLAIN://{address}:{plain},SASL://{address}:{sasl},TLS://{address}:{tls}
 listener.security.protocol.map=PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT
 listener.name.tls.ssl.keystore.type=PEM
 listener.name.tls.ssl.keystore.location={folder}/keystore.pem
@@ -67,6 +68,7 @@ num.io.threads=2
 metadata.max.idle.interval.ms=0
 log.cleaner.dedupe.buffer.size=2097152
 """
+_PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1)"
 _HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -75,6 +77,11 @@ class Broker:
 
     The methods that start and stop it block for seconds: call them with ``asyncio.to_thread`` if an event loop runs.
 
+    Args:
+        folder: for its config, log and data.
+        address: where it listens.
+        inside: begins the command of each of its processes, for example to run it in a network namespace.
+
     Attributes:
         brokers: host:port for clients without a login.
         sasl_brokers: host:port for clients that log in as ``USER`` (PLAIN or SCRAM).
@@ -82,12 +89,12 @@ class Broker:
         tls: the settings of such a client, as in the config.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, address: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
+        self._folder, self._address, self._inside = folder, address, tuple(inside)
         plain, sasl, tls, controller = free_ports(4)
-        self.brokers = f"127.0.0.1:{plain}"
-        self.sasl_brokers = f"127.0.0.1:{sasl}"
-        self.tls_brokers = f"127.0.0.1:{tls}"
+        self.brokers = f"{address}:{plain}"
+        self.sasl_brokers = f"{address}:{sasl}"
+        self.tls_brokers = f"{address}:{tls}"
         self._port = plain
         self._settings = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,6 +102,7 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         self.tls = _certificate(folder)
         text = _SETTINGS.format(
+            address=address,
             plain=plain,
             sasl=sasl,
             tls=tls,
@@ -179,11 +187,14 @@ class Broker:
         assert done.returncode == 0, f"the broker's folder could not be formatted:\n{done.stdout}{done.stderr}"
 
     def _command(self, *arguments: str) -> list[str]:
-        return [self._java, *_HEAP, "-cp", f"{JARS}/*", *arguments]
+        return [*self._inside, self._java, *_HEAP, "-cp", f"{JARS}/*", *arguments]
 
     def _listens(self) -> bool:
+        if self._inside:
+            probe = [*self._inside, sys.executable, "-c", _PROBE, self._address, str(self._port)]
+            return subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode == 0
         try:
-            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            socket.create_connection((self._address, self._port), timeout=1).close()
         except OSError:
             return False
         return True

@@ -8,15 +8,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from suite.row import Row
-from suite.taxclock import fill, first_result_s, log_told, make_topics
-from suite.taxload import light
-from suite.taxrow import around, gateway, job, started
+from suite.tax.clock import fill, first_result_s, log_told, new_topics
+from suite.tax.load import light
+from suite.tax.programs import around, gateway, job, started
 from suite.turns import OURS, Goal, Sample
 
 FIRST = "s to the first result"
@@ -24,8 +23,7 @@ _EVENTS = 100
 
 
 def _measured(start: Callable[[str, str], subprocess.Popen[bytes]], log: Path) -> Sample:
-    there, out = f"in-{uuid.uuid4().hex}", f"out-{uuid.uuid4().hex}"
-    asyncio.run(make_topics(there, out))
+    there, out = asyncio.run(new_topics())
     asyncio.run(fill(there, light(), _EVENTS))
     with log_told(log):
         return Sample({FIRST: asyncio.run(first_result_s(out, lambda: start(there, out)))})

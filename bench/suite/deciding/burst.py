@@ -20,8 +20,8 @@ from policies.planning.plain import StaticOptions
 from policies.signals import StartVm
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
+from suite.deciding.scalers import MOST_VMS, PEERS
 from suite.row import Row
-from suite.scalers import MOST_VMS, PEERS
 from suite.turns import OURS, Goal, Sample
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ microseconds since 1970.
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ import msgspec
 
 from engines.email.generator import generate_mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
+from suite.reading.decode import lines
 from suite.row import lasts_s
-from suite.row_decode import lines
 
 LATEST = 1_000_000_000_000
 """Numbers from here on are times."""
@@ -34,7 +35,7 @@ class Work:
         number: returns the number of a result.
         warm_up: events before anything is measured.
         bulk: events whose throughput is measured.
-        per_s: events/s while latency is measured.
+        per_s: events/s while latency is measured; 0: it is not.
     """
 
     schema: str
@@ -66,8 +67,8 @@ def light() -> Work:
         around=tuple(_parted({**reading, "at": 0}, b'"at":0') for reading in said),
         passes=tuple(reading["value"] > 15 for reading in said),
         number=lambda row: int(str(row["at"])),
-        warm_up=_scaled(800_000),
-        bulk=_scaled(400_000),
+        warm_up=scaled(800_000),
+        bulk=scaled(200_000),
         per_s=30_000,
     )
 
@@ -81,9 +82,26 @@ def heavy() -> Work:
         around=tuple(_parted({**mail, "message_id": "0"}, b'"message_id":"0"') for mail in mails),
         passes=tuple(str(mail["sender"] or "").endswith("@enron.com") for mail in mails),
         number=lambda row: int(str(row["message_id"])),
-        warm_up=_scaled(60_000),
-        bulk=_scaled(40_000),
+        warm_up=scaled(60_000),
+        bulk=scaled(15_000),
         per_s=1_500,
+    )
+
+
+def plain() -> Work:
+    """Return events of 1 kB that become results as they are."""
+    rng = random.Random(5)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(2_000)]
+    texts = (" ".join(rng.choices(words, k=200))[:984] for _ in range(500))
+    return Work(
+        schema="at BIGINT, text STRING",
+        sql="SELECT at, text FROM events",
+        around=tuple(_parted({"at": 0, "text": text}, b'"at":0') for text in texts),
+        passes=(True,),
+        number=lambda row: int(str(row["at"])),
+        warm_up=scaled(20_000),
+        bulk=scaled(60_000),
+        per_s=0,
     )
 
 
@@ -113,5 +131,6 @@ def _parted(event: dict[str, object], number: bytes) -> tuple[bytes, bytes]:
     return before + head, tail + after
 
 
-def _scaled(events: int) -> int:
+def scaled(events: int) -> int:
+    """Return how many of these events there are; in tests there are fewer."""
     return max(2_000, int(events * min(1.0, lasts_s())))

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 import zstandard
 
-from infra.clock import SystemClock
 from infra.link.client import HostLink
 from infra.link.keys.certificates import Credential, Purpose, issue, new_authority, new_key
-from infra.link.keys.identity import HostIdentity
-from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
-from infra.messages import PROTOCOL, CommittedMessage, RunMessage
+from infra.messages import CommittedMessage, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
-from infra.runtime import Runtime
 from suite.row import Row, lasts_s, rate_of
 from suite.turns import OURS, Goal, Sample
+from suite.wan.ends import elsewhere, linked
 
 EVENTS, IN_FLIGHT, SEED = 1_000, 16, 17
-HOST = "bench-1"
 SCHEMA = pa.schema({"device": pa.string(), "at": pa.int64(), "value": pa.float64(), "unit": pa.string()})
-RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC", ansi=True)
 RATE = "events/s"
 
 
@@ -50,26 +42,7 @@ def batch() -> pa.RecordBatch:
     )
 
 
-def _elsewhere() -> None:
-    """Run this process on another CPU than its parent's."""
-    if hasattr(os, "sched_setaffinity"):
-        mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - mine or mine)
-    pa.set_cpu_count(1)
-
-
-# ------------------------------------------------------------------------------------------------------------- our link
-
-
-def _host(folder: str, user_data: str, address: multiprocessing.Queue[tuple[str, int]]) -> None:
-    _elsewhere()
-    asyncio.run(_serve(Path(folder), UserData.from_json(user_data), address))
-
-
-async def _serve(folder: Path, user_data: UserData, address: multiprocessing.Queue[tuple[str, int]]) -> None:
-    server = HostServer(HostIdentity.open(user_data, folder), user_data, RUNTIME, clock=SystemClock())
-    address.put(await server.start())
-    decoder = Decoder(SCHEMA)
+async def _acknowledge(server: HostServer, decoder: Decoder) -> None:
     while True:
         session, message, payload = await server.receive()
         if isinstance(message, RunMessage):
@@ -107,23 +80,8 @@ async def _sent(link: HostLink, events: pa.RecordBatch) -> float:
 
 
 async def _over_link() -> float:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        authority = Authority.open(folder / "gateway")
-        user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token())
-        identity = HostIdentity.open(user_data, folder / "host")
-        identity.install(authority.sign(identity.csr(), HOST))
-        address: multiprocessing.Queue[tuple[str, int]] = multiprocessing.Queue()
-        host = multiprocessing.Process(target=_host, args=(str(folder / "host"), user_data.to_json(), address))
-        host.start()
-        try:
-            link = await HostLink.connect(address.get(timeout=30), authority, HOST, "bench", clock=SystemClock())
-            per_s = await _sent(link, batch())
-            await link.close("measured")
-        finally:
-            host.kill()
-            host.join()
-        return per_s
+    async with linked(_acknowledge, SCHEMA) as link:
+        return await _sent(link, batch())
 
 
 def ours() -> Sample:
@@ -146,7 +104,7 @@ class _Sink(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _flight_server(ca_pem: bytes, pair: tuple[bytes, bytes], port: multiprocessing.Queue[int]) -> None:
-    _elsewhere()
+    elsewhere()
     server = _Sink("grpc+tls://127.0.0.1:0", tls_certificates=[pair], verify_client=True, root_certificates=ca_pem)
     port.put(server.port)
     server.serve()

@@ -20,12 +20,12 @@ from paho.mqtt.properties import Properties
 from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.sources.mqtt.mqttsource import MqttSource, make_mqtt_source
 from infra.clock import SystemClock
+from suite.reading.decode import NEEDED, lines
 from suite.row import Row, SideError, lasts_s
-from suite.row_decode import NEEDED, lines
 from suite.turns import OURS, Goal, Sample
 from tests.connectors.mosquitto import Mosquitto
 
-EVENTS, SHARED = 60_000, 4
+EVENTS, SHARED = 30_000, 4
 READ_EVENTS, READ_BYTES = 20_000, 1 << 24
 SESSION_S = 3600
 _PORT, _TOPIC, _ID = "SPILLWAY_BENCH_MQTT", "bench/readings", "bench"

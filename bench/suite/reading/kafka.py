@@ -10,19 +10,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
+import orjson
+import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer
 
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 from suite.brokers import BROKERS, broker
-from suite.row import Row
-from suite.row_decode import NEEDED, Reading, lines
+from suite.reading.decode import NEEDED, Reading, lines
+from suite.row import Row, SideError
 from suite.turns import OURS, Goal, Sample
 from tests.connectors.kafka_broker import Broker
 
 EVENTS, PARTITIONS, READ_EVENTS, READ_BYTES = 200_000, 4, 20_000, 1 << 24
 RATE = "events/s"
+PEER = "confluent-kafka, orjson"
 _TOPIC = "SPILLWAY_BENCH_TOPIC"
 
 
@@ -96,11 +100,47 @@ def by_getmany() -> Sample:
     return Sample({RATE: asyncio.run(_by_getmany())})
 
 
+def by_confluent() -> Sample:
+    """Measure librdkafka's consumer for Python with orjson, whose rows become batches; from its first event on."""
+    settings = {
+        "bootstrap.servers": os.environ[BROKERS],
+        "group.id": str(uuid.uuid4()),
+        "auto.offset.reset": "earliest",
+    }
+    consumer, batches, begun_s = Consumer(settings), Batches(), 0.0
+    consumer.subscribe([os.environ[_TOPIC]])
+    while batches.events < EVENTS:
+        for message in consumer.consume(READ_EVENTS // 10, timeout=1.0):
+            if message.error() is not None:
+                raise SideError(str(message.error()))
+            begun_s = begun_s or time.perf_counter()
+            batches.add(orjson.loads(message.value()))
+    took_s = time.perf_counter() - begun_s
+    consumer.close()
+    return Sample({RATE: EVENTS / took_s})
+
+
+class Batches:
+    """Collects the needed fields of events, and makes Arrow batches of them."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, object]] = []
+        self.events = 0
+
+    def add(self, row: dict[str, object]) -> None:
+        """Add an event."""
+        self._rows.append(row)
+        self.events += 1
+        if len(self._rows) == READ_EVENTS:
+            pa.RecordBatch.from_pylist(self._rows, NEEDED)
+            self._rows = []
+
+
 ROW = Row(
     name="kafka",
     title="from Kafka to Arrow batches: JSON of 226 bytes",
-    sides={OURS: ours, "getmany and msgspec": by_getmany},
-    goals=(Goal(RATE, "getmany and msgspec", 0.85),),
+    sides={OURS: ours, PEER: by_confluent, "getmany and msgspec": by_getmany},
+    goals=(Goal(RATE, "getmany and msgspec", 0.85), Goal(RATE, PEER, 5.0)),
     note="A real broker with 200,000 events in 4 partitions. 4 of 12 fields are needed.",
     around=around,
 )

@@ -1,0 +1,1 @@
+"""Putting in order and splitting, as work on arrays."""

@@ -1,0 +1,1 @@
+"""Deciding: how soon, and at what cost."""

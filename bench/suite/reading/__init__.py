@@ -1,0 +1,1 @@
+"""Reading events and making Arrow batches of them."""

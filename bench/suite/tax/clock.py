@@ -1,0 +1,272 @@
+"""Feeds a system that reads one Kafka topic and writes another, and measures its throughput and latency."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from infra.together import end_tasks
+from suite.brokers import BROKERS
+from suite.row import SideError, lasts_s
+from suite.tax.load import LATEST, Work, answer, now
+from suite.turns import Sample
+
+RATE, P50, P99 = "events/s", "ms, median", "ms, 99 %"
+_WITHIN_S = 240.0
+_PACED_S, _SETTLES_S = 8.0, 2.0
+_TICK_S = 0.002
+_STOPS_S = 20.0
+
+
+class Results:
+    """What has come out of a topic of one partition, and when.
+
+    Args:
+        topic: of the results.
+        is_alive: whether the system still runs that writes them.
+        only_new: leave out what is there already.
+    """
+
+    def __init__(self, topic: str, is_alive: Callable[[], bool], *, only_new: bool = False) -> None:
+        self._partition = TopicPartition(topic, 0)
+        self._is_alive, self._only_new = is_alive, only_new
+        self._came, self._reads = asyncio.Event(), asyncio.Event()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what has come."""
+        self.rows: list[dict[str, object]] = []
+        self.came_s: list[float] = []
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Results]:
+        """Read until the block ends."""
+        task = asyncio.create_task(self._read())
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await self._reads.wait()
+            yield self
+        finally:
+            await end_tasks(task)
+
+    async def _read(self) -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=os.environ[BROKERS], isolation_level="read_committed", fetch_max_wait_ms=5
+        )
+        await consumer.start()
+        consumer.assign([self._partition])
+        await (consumer.seek_to_end() if self._only_new else consumer.seek_to_beginning())
+        await consumer.position(self._partition)
+        self._reads.set()
+        decoder = msgspec.json.Decoder(dict[str, object])
+        try:
+            while True:
+                for records in (await consumer.getmany(timeout_ms=100)).values():
+                    came_s = time.time()
+                    self.rows += [decoder.decode(record.value) for record in records]
+                    self.came_s += [came_s] * len(records)
+                    self._came.set()
+        finally:
+            await consumer.stop()
+
+    async def wait(self, count: int) -> float:
+        """Return when so many results had come.
+
+        Raises:
+            SideError: the system ended, or took too long.
+        """
+        ends_s = time.monotonic() + _WITHIN_S
+        while len(self.rows) < count:
+            if not self._is_alive() or time.monotonic() > ends_s:
+                ended = "" if self._is_alive() else ", and then the system ended"
+                raise SideError(f"{len(self.rows):,} of {count:,} results came{ended}")
+            self._came.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._came.wait(), 1.0)
+        return self.came_s[count - 1]
+
+
+async def _produce(producer: AIOKafkaProducer, topic: str, work: Work, first: int, events: int) -> None:
+    for number in range(first, first + events):
+        await producer.send(topic, work.event(number, number))
+
+
+async def _paced(producer: AIOKafkaProducer, topic: str, work: Work, first: int) -> int:
+    """Produce at an even rate; return how many events."""
+    lasts = max(1.0, _PACED_S * min(1.0, lasts_s()))
+    begun_s, sent = time.monotonic(), 0
+    while (past_s := time.monotonic() - begun_s) < lasts:
+        while sent < past_s * work.per_s:
+            await producer.send(topic, work.event(now(), first + sent))
+            sent += 1
+        await asyncio.sleep(_TICK_S)
+    return sent
+
+
+async def make_topics(*topics: str) -> None:
+    """Create topics of one partition."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=os.environ[BROKERS])
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1) for topic in topics])
+    await admin.close()
+
+
+async def fill(topic: str, work: Work, events: int) -> None:
+    """Write events."""
+    async with _producer() as producer:
+        await _produce(producer, topic, work, 0, events)
+
+
+async def first_result_s(topic: str, start: Callable[[], subprocess.Popen[bytes]]) -> float:
+    """Start a system; return how long it takes until its first result, in seconds.
+
+    Raises:
+        SideError: it ended, or took too long.
+    """
+    begun_s = time.time()
+    process = start()
+    leave_cpu()
+    try:
+        async with Results(topic, lambda: process.poll() is None).reading() as results:
+            return await results.wait(1) - begun_s
+    finally:
+        end(process)
+
+
+def _producer() -> AIOKafkaProducer:
+    return AIOKafkaProducer(bootstrap_servers=os.environ[BROKERS], linger_ms=1, max_batch_size=256 * 1024)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system that reads one topic and writes another.
+
+    Attributes:
+        pid: its process.
+        events: the topic that it reads.
+        results: the topic that it writes.
+    """
+
+    pid: int
+    events: str
+    results: str
+
+    def is_alive(self) -> bool:
+        """Return whether it runs."""
+        return is_alive(self.pid)
+
+
+async def new_topics() -> tuple[str, str]:
+    """Return a new topic for events, and one for their results; the second is named as MirrorMaker names a copy."""
+    events = f"in-{uuid.uuid4().hex}"
+    await make_topics(events, f"out-{events}")
+    return events, f"out-{events}"
+
+
+async def warm_up(work: Work, system: System) -> None:
+    """Send a system the events before those that are measured, and wait for their results."""
+    async with Results(system.results, system.is_alive).reading() as results, _producer() as producer:
+        await _produce(producer, system.events, work, 0, work.warm_up)
+        await results.wait(work.results(work.warm_up))
+
+
+async def turn(work: Work, system: System) -> Sample:
+    """Measure a system that has answered everything so far.
+
+    Raises:
+        SideError: it ended, or took too long.
+    """
+    async with Results(system.results, system.is_alive, only_new=True).reading() as results, _producer() as producer:
+        settle = work.bulk // 10
+        await _produce(producer, system.events, work, 0, settle)
+        await results.wait(work.results(settle))
+        results.forget()
+        begun_s = time.time()
+        await _produce(producer, system.events, work, 0, work.bulk)
+        bulk_s = await results.wait(work.results(work.bulk)) - begun_s
+        figures = {RATE: work.bulk / bulk_s}
+        if work.per_s:
+            paced = await _paced(producer, system.events, work, work.bulk)
+            await results.wait(work.results(work.bulk + paced))
+            middle_s, most_s = np.quantile(_latencies(results, work), [0.5, 0.99]).tolist()
+            figures |= {P50: 1e3 * middle_s, P99: 1e3 * most_s}
+    return Sample(figures, answer(results.rows, work))
+
+
+def measure(work: Work, start: Callable[[str, str], subprocess.Popen[bytes]], log: Path) -> Sample:
+    """Start a system, warm it up, measure it once, and end it; this process leaves its CPU to it.
+
+    Args:
+        work: what the system does.
+        start: starts it; gets the topics of events and of results.
+        log: its output.
+
+    Raises:
+        SideError: the system ended, or took too long.
+    """
+    topics = asyncio.run(new_topics())
+    process = start(*topics)
+    leave_cpu()
+    system = System(process.pid, *topics)
+    try:
+        with log_told(log):
+            asyncio.run(warm_up(work, system))
+            return asyncio.run(turn(work, system))
+    finally:
+        end(process)
+
+
+@contextmanager
+def log_told(log: Path) -> Iterator[None]:
+    """Add the end of a log to what a ``SideError`` says."""
+    try:
+        yield
+    except SideError as error:
+        raise SideError(f"{error}\n{log.read_text(errors='replace')[-2000:]}") from None
+
+
+def _latencies(results: Results, work: Work) -> np.ndarray:
+    """Return the seconds from an event's production to its result, without those before the flow had settled."""
+    timed = [
+        (number / 1e6, came_s)
+        for row, came_s in zip(results.rows, results.came_s, strict=True)
+        if (number := work.number(row)) >= LATEST
+    ]
+    made_s, came_s = np.array(timed).T
+    settled = made_s >= min(made_s.min() + _SETTLES_S, np.median(made_s))
+    return np.asarray((came_s - made_s)[settled])
+
+
+def leave_cpu() -> None:
+    """Run this process on another CPU than the system that it has started."""
+    if hasattr(os, "sched_setaffinity"):
+        others = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+        os.sched_setaffinity(0, others or os.sched_getaffinity(0))
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a system; kill it if that takes too long."""
+    process.terminate()
+    try:
+        process.wait(_STOPS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,90 @@
+"""How the systems are started that the rows compare: a gateway, and plain Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from suite.brokers import BROKERS, broker
+from suite.row import ROOT, SideError
+from suite.tax.load import Work
+from suite.tax.plainspark import Job
+
+_JARS = ROOT / "build" / "spark-kafka" / "jars"
+
+
+@contextmanager
+def around() -> Iterator[Mapping[str, str]]:
+    """Run a broker."""
+    with broker() as there:
+        yield {BROKERS: there.brokers}
+
+
+RUN = ("gateway", "run")
+"""The module that runs a gateway, and its arguments before the config."""
+
+
+def gateway(
+    folder: Path, work: Work, log: Path, events: str, results: str, module: Sequence[str] = RUN
+) -> subprocess.Popen[bytes]:
+    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics."""
+    return gateway_of(folder, {"tax": query(work, events, results)}, log, module)
+
+
+def query(work: Work, events: str, results: str) -> dict[str, object]:
+    """Return the config of a query that stays at home."""
+    brokers = os.environ[BROKERS]
+    return {
+        "source": {"type": "kafka", "brokers": brokers, "topics": [events]},
+        "schema": work.schema,
+        "sql": work.sql,
+        "sink": {"type": "kafka", "brokers": brokers, "topic": results},
+        "qos": {"latency": "2s"},
+        "switching": {"mode": "off"},
+    }
+
+
+def gateway_of(
+    folder: Path, queries: Mapping[str, object], log: Path, module: Sequence[str] = RUN
+) -> subprocess.Popen[bytes]:
+    """Start a gateway with queries by name."""
+    config = {
+        "gateway": {"state_dir": str(folder / "state"), "api": {"listen": "127.0.0.1:0"}},
+        "private": {"spark": {"master": "local[1]"}},
+        "cloud": {
+            "provider": "process",
+            "max_vms": 1,
+            "boot": "30s",
+            "billing": {"period": "1h", "minimum": "1h", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
+            "budget": {"usd_per_day": 5},
+        },
+        "queries": dict(queries),
+    }
+    path = folder / "config.yaml"
+    with path.open("w") as file:
+        YAML(typ="safe").dump(config, file)
+    return started([sys.executable, "-m", *module, str(path)], log)
+
+
+def job(mode: str, work: Work, folder: str, events: str, results: str) -> Job:
+    """Return the same query for Spark alone.
+
+    Raises:
+        SideError: Spark's Kafka connector is missing.
+    """
+    jars = ",".join(str(jar) for jar in sorted(_JARS.glob("*.jar")))
+    if not jars:
+        raise SideError("Spark's Kafka connector is missing: run make connector")
+    return Job(mode, os.environ[BROKERS], events, results, work.schema, work.sql, jars, folder)
+
+
+def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program whose output goes to a file."""
+    with log.open("wb") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT)
