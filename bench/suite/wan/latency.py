@@ -245,7 +245,7 @@ ROW = Row(
         *(Goal(P50, peer, 1.0, at_least=False) for peer in ("mosquitto", "NATS")),
     ),
     note="From a complete run to its results in order: encoded as for an engine at home, sent with mutual TLS, "
-    "decoded, encoded again and sent back by an engine that does nothing else, decoded, and put in order. The others carry "
-    "the same bytes, without TLS; mosquitto and NATS one way, the echo both ways.",
+    "decoded, encoded again and sent back by an engine that does nothing else, decoded, and put in order. The others "
+    "carry the same bytes, without TLS; mosquitto and NATS one way, the echo both ways.",
     around=around,
 )
