@@ -91,7 +91,10 @@ def _measure(row: Row, turns: int, console: Console) -> Turns:
         with row.around() as there, bars:
             bar = bars.add_task(row.name, total=len(steps))
             for turn, side in steps:
-                bars.update(bar, description=f"{row.name}: {side}, turn {turn + 1} of {turns}")
+                step = f"{row.name}: {side}, turn {turn + 1} of {turns}"
+                bars.update(bar, description=step)
+                if not console.is_terminal:
+                    print(step, file=sys.stderr, flush=True)
                 found[turn][side] = measured(row.name, side, cpu, there)
                 bars.advance(bar)
     finally:

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from infra.payload.errors import PayloadError
 from infra.payload.numbers import Int64Array, Reader, put_count, put_numbers
@@ -128,18 +127,23 @@ def _put_texts(parts: list[bytes], column: pa.Array) -> int:
             put_count(parts, len(encoded.dictionary))
             put_numbers(parts, encoded.indices.to_numpy().astype(np.int64))
             _put_plain(parts, encoded.dictionary)
-            return int(pc.sum(pc.binary_length(column)).as_py())
+            offsets = _offsets(column)
+            return int(offsets[-1] - offsets[0])
     parts.append(b"\0")
     _put_plain(parts, column)
     return 0
 
 
 def _put_plain(parts: list[bytes], column: pa.Array) -> None:
-    _, offsets_buffer, text = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
-    put_numbers(parts, np.diff(offsets).astype(np.int64))
+    offsets, text = _offsets(column), column.buffers()[2]
+    put_numbers(parts, (offsets[1:] - offsets[:-1]).astype(np.int64))
     if len(column) and text is not None:
         parts.append(memoryview(text)[int(offsets[0]) : int(offsets[-1])].tobytes())
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Return where each text without nulls begins, and where the last one ends."""
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -210,8 +214,8 @@ def _texts(reader: Reader, kind: pa.DataType, count: int, budgets: Budgets) -> p
     if count and (int(codes.min()) < 0 or int(codes.max()) >= distinct):
         raise PayloadError(f"a text is not among the {distinct} that came")
     values = _plain(reader, kind, distinct)
-    lengths = pc.binary_length(values).to_numpy().astype(np.int64)
-    copied_bytes = int(lengths[codes].sum())
+    offsets = _offsets(values)
+    copied_bytes = int((offsets[1:] - offsets[:-1])[codes].sum(dtype=np.int64))
     if copied_bytes > _OFFSETS_MOST:
         raise PayloadError(f"a column of {copied_bytes} bytes of text is too long")
     for budget in budgets:
