@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.endpoints import Endpoints
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace, pace_of
 from gateway.query.flow.dispatcher import Watch
 from gateway.query.flow.ingress import Ingress, run_limits
 from gateway.query.flow.keyed.together import Division
@@ -259,7 +258,7 @@ class RunningQuery(RefreshedQuery):
             profiler=self._profiler,
             tally=self.tally,
             clock=self._clock,
-            pace=self._pace if division is None else replace(self._pace, part_s=0.0),
+            pace=pace_of(self.config.sink.type, self._pace, divided=division is not None),
             division=division,
             watching=self._watching,
         )

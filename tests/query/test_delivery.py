@@ -12,7 +12,7 @@ import pytest
 from gateway.connectors.position import Position
 from gateway.core.exchange.instructions import Release
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
-from gateway.query.flow.delivery import PART_BYTES, Delivery, Results
+from gateway.query.flow.delivery import PACE, PART_BYTES, Delivery, Pace, Results, pace_of
 from gateway.sinks.parts.filesink import FileSink
 from tests.support.file_parts import parts
 from tests.support.gateway_doubles import ManualClock, opened, results
@@ -22,7 +22,9 @@ from tests.support.waiting import until
 class Desk:
     """A delivery with its sink on disk."""
 
-    def __init__(self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES, pace: Pace = PACE
+    ) -> None:
         self.folder = folder / "out"
         self.clock = ManualClock()
         self.sink = FileSink(self.folder, owner="me", format="jsonl", ordered=ordered)
@@ -38,6 +40,7 @@ class Desk:
             on_tick=self._tick,
             on_commit=self._committed,
             part_bytes=part_bytes,
+            pace=pace,
         )
 
     def _tick(self) -> None:
@@ -90,6 +93,28 @@ async def test_a_part_a_second_not_one_a_run(desk: Desk) -> None:
         "0000000002-000000000100-000000000149.jsonl",
     ]
     assert desk.empty
+
+
+async def test_a_sink_of_messages_gets_results_at_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, pace=pace_of("kafka", PACE, divided=False))
+    async with desk.running():
+        await until(lambda: desk.clock.sleeper_count == 1)
+        desk.clock.advance(0.1)
+        await until(lambda: desk.ticks == 1)
+        for commit in range(3):
+            desk.release(10 * commit, 10 * commit + 9)
+            await until(lambda commit=commit: desk.commits == commit + 1)  # type: ignore[misc]
+            desk.clock.advance(0.02)
+    assert desk.empty
+
+
+def test_a_sink_of_messages_is_written_a_fifth_of_the_time_at_most_and_files_are_written_once_a_second() -> None:
+    messages = pace_of("mqtt", PACE, divided=False)
+    assert messages.due_s(10.0, 10.001) == pytest.approx(10.021)
+    assert messages.due_s(10.0, 10.1) == pytest.approx(10.5)
+    assert messages.due_s(10.0, 60.0) == 61.0
+    assert pace_of("file", PACE, divided=False).due_s(10.0, 10.1) == pytest.approx(11.1)
+    assert pace_of("s3", PACE, divided=True).due_s(10.0, 10.1) == 10.1
 
 
 async def test_a_large_part_does_not_wait_for_its_second(tmp_path: Path) -> None:

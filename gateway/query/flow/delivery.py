@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from infra.clock import Clock
 from infra.failpoints import reached
 from infra.retries import Outage
 from infra.threads import run_to_end
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 PART_S = 1.0
@@ -35,14 +36,32 @@ class Pace:
 
     Attributes:
         part_s: what was released within so long is committed together.
-        tick_s: how often is looked whether something is to be committed.
+        tick_s: how often results are looked for that are released because time has passed.
+        rest_times: after a commit, the next one waits for so many times as long as that one took, a second at most.
     """
 
     part_s: float = PART_S
     tick_s: float = TICK_S
+    rest_times: float = 0.0
+
+    def due_s(self, begun_s: float, now_s: float) -> float:
+        """Return when the next commit is due, after one that began at a time and has just ended."""
+        return now_s + max(self.part_s, min(PART_S, self.rest_times * (now_s - begun_s)))
 
 
 PACE: Final = Pace()
+_MESSAGES: Final = Pace(part_s=0.02, rest_times=4.0)
+
+
+def pace_of(sink: str, pace: Pace, *, divided: bool) -> Pace:
+    """Return how often a sink of a type is written, if sinks of files are written with ``pace``.
+
+    Sinks of messages have them as soon as they are there, but commit at most a fifth of the time. A divided query's are
+    not waited for.
+    """
+    if divided:
+        return replace(pace, part_s=0.0)
+    return _MESSAGES if pace is PACE and sink in ("kafka", "mqtt", "http") else pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +112,7 @@ class Delivery:
         self.note_batches: Callable[[Sequence[int]], None] = lambda _: None
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
+        self._woken: asyncio.Future[None] | None = None
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
 
     @property
@@ -102,18 +122,31 @@ class Delivery:
 
     def take(self, release: Release[Results]) -> None:
         """Accept results for the sink."""
+        if not self._outbox and self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
         self._outbox.append(release)
         self._outbox_bytes += release.results.batch.nbytes
 
     async def run(self) -> None:
-        """Commit a part each second or 64 MB, until cancelled; a sink that does not work is waited out."""
-        part_due_s = self._clock.now() + self._pace.part_s
+        """Commit parts when they are due, or have 64 MB, until cancelled; a sink that does not work is waited out."""
+        due_s = self._clock.now() + self._pace.part_s
         while True:
-            await self._clock.sleep_until(self._clock.now() + self._pace.tick_s)
+            await self._rest(due_s)
             self._on_tick()
-            if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= self._part_bytes):
+            if self._outbox and (self._clock.now() >= due_s or self._outbox_bytes >= self._part_bytes):
+                begun_s = self._clock.now()
                 await self._commit()
-                part_due_s = self._clock.now() + self._pace.part_s
+                due_s = self._pace.due_s(begun_s, self._clock.now())
+
+    async def _rest(self, due_s: float) -> None:
+        """Return after a tick, when something is due, or as soon as the first results for the next part are there."""
+        until_s = self._clock.now() + self._pace.tick_s
+        self._woken = asyncio.get_running_loop().create_future()
+        sleeping = asyncio.ensure_future(self._clock.sleep_until(min(until_s, due_s) if self._outbox else until_s))
+        try:
+            await asyncio.wait((sleeping, self._woken), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(sleeping)
 
     async def _commit(self) -> None:
         batch = self._outbox
