@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -23,24 +23,29 @@ from suite.row import Row, lasts_s, rate_of
 from suite.turns import OURS, Goal, Sample
 from suite.wan.ends import elsewhere, linked
 
-EVENTS, IN_FLIGHT, SEED = 1_000, 16, 17
+EVENTS, IN_FLIGHT, SEED, DIFFERENT = 1_000, 16, 17, 256
 SCHEMA = pa.schema({"device": pa.string(), "at": pa.int64(), "value": pa.float64(), "unit": pa.string()})
 RATE, SIZE = "events/s", "bytes an event"
 FAST_BYTES_PER_S = 125e6
 
 
-def batch() -> pa.RecordBatch:
+def batch(seed: int = SEED) -> pa.RecordBatch:
     """Return small events."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     return pa.RecordBatch.from_pydict(
         {
             "device": [f"device-{at}" for at in rng.integers(500, size=EVENTS).tolist()],
-            "at": np.arange(EVENTS) + 1_750_000_000_000,
+            "at": np.arange(EVENTS) + 1_750_000_000_000 + seed * EVENTS,
             "value": np.round(rng.normal(20, 5, EVENTS), 3),
             "unit": ["C"] * EVENTS,
         },
         SCHEMA,
     )
+
+
+def batches() -> list[pa.RecordBatch]:
+    """Return runs of small events; they differ, as a dictionary of one run's events would compress it to nothing."""
+    return [batch(seed) for seed in range(DIFFERENT)]
 
 
 async def _acknowledge(server: HostServer, decoder: Decoder) -> None:
@@ -54,7 +59,7 @@ async def _acknowledge(server: HostServer, decoder: Decoder) -> None:
             await server.send(session, CommittedMessage(query="", epoch=0, last_seq=message.last_seq))
 
 
-async def _sent(link: HostLink, events: pa.RecordBatch, mode: str) -> Sample:
+async def _sent(link: HostLink, events: Sequence[pa.RecordBatch], mode: str) -> Sample:
     """Send runs for a while; return acknowledged events per second, and bytes."""
     codecs = CodecPolicy.parse(mode)
     codecs.link_rate(FAST_BYTES_PER_S)
@@ -71,13 +76,11 @@ async def _sent(link: HostLink, events: pa.RecordBatch, mode: str) -> Sample:
     while time.perf_counter() - begun_s < lasts_s():
         await room.acquire()
         first = runs * EVENTS
-        encoded = encoder.encode(events)
+        encoded = encoder.encode(events[runs % DIFFERENT])
         for new in encoded.dictionaries:
             dictionary = Dictionary(query="", field=new.field, dictionary_id=new.dictionary_id)
             await link.send(dictionary, new.data)
-        message = RunMessage(
-            query="", epoch=0, first_seq=first, last_seq=first + EVENTS - 1, attempt=0, rows=events.num_rows
-        )
+        message = RunMessage(query="", epoch=0, first_seq=first, last_seq=first + EVENTS - 1, attempt=0, rows=EVENTS)
         await link.send(message, encoded.payload)
         sent_bytes += len(encoded.payload)
         runs += 1
@@ -90,7 +93,7 @@ async def _sent(link: HostLink, events: pa.RecordBatch, mode: str) -> Sample:
 
 async def _over_link(mode: str) -> Sample:
     async with linked(_acknowledge, SCHEMA) as link:
-        return await _sent(link, batch(), mode)
+        return await _sent(link, batches(), mode)
 
 
 def ours() -> Sample:
@@ -151,13 +154,13 @@ def _flight() -> Iterator[flight.FlightClient]:
 
 def by_flight() -> Sample:
     """Measure Arrow Flight with zstd: as many batches in flight."""
-    events = batch()
+    events = batches()
     options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression="zstd"))
     with _flight() as client:
         writer, reader = client.do_put(flight.FlightDescriptor.for_path("bench"), SCHEMA, options)
         begun_s, sent, acknowledged = time.perf_counter(), 0, 0
         while time.perf_counter() - begun_s < lasts_s():
-            writer.write_batch(events)
+            writer.write_batch(events[sent % DIFFERENT])
             sent += 1
             if sent - acknowledged >= IN_FLIGHT:
                 reader.read()
