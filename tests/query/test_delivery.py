@@ -22,9 +22,7 @@ from tests.support.waiting import until
 class Desk:
     """A delivery with its sink on disk."""
 
-    def __init__(
-        self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES, pace: Pace = PACE
-    ) -> None:
+    def __init__(self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES, pace: Pace = PACE) -> None:
         self.folder = folder / "out"
         self.clock = ManualClock()
         self.sink = FileSink(self.folder, owner="me", format="jsonl", ordered=ordered)
