@@ -95,7 +95,9 @@ def test_a_row_runs_all_sides_compute_the_same_and_few_turns_write_no_document(n
     assert ran.returncode == 0, ran.stdout + ran.stderr
     measured = read(out)
     assert list(measured.rows) == [name]
-    assert all(value > 0 for side in measured.rows[name].sides.values() for value in side.values())
+    # What an idle query uses may be too little to be seen in a moment.
+    least = 0.0 if name == "idle" else sys.float_info.min
+    assert all(value >= least for side in measured.rows[name].sides.values() for value in side.values())
     assert measured.rows[name].goals
     assert (ROOT / "docs" / "results" / "bench.md").read_bytes() == document
 
