@@ -11,51 +11,21 @@ import socket
 import statistics
 import sys
 import tempfile
-import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-from gateway.core.exchange.lanes.credit import CreditWindow
-from infra.clock import SystemClock
-from infra.link.client import HostLink
-from infra.link.keys.identity import HostIdentity
-from infra.link.keys.trust import Authority, UserData, new_token
-from infra.link.server import HostServer
-from infra.messages import PROTOCOL, Credit, RunMessage
-from infra.runtime import Runtime
+from suite.wan.ends import connect, prepare, server_of
+from suite.wan.pouring import Meter, pour
+
+from infra.messages import Credit, RunMessage
 from infra.wan import Wan, WanSettings, WanSite
 
-HOST = "bench-1"
 WINDOWS_BYTES = (16 << 20, 2 << 20, 512 << 10)  # the first is what engine hosts grant
 PAYLOAD = bytes(100_000)
 WARM_UP_S = 5.0
 MEASURED_S = 8.0
 TURNS = 3
 DEFAULTS = ("80", "50")
-RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC", ansi=True)
-
-
-class Meter:
-    """Counts bytes from the end of the warm-up on, and prints bits per second when the time is over."""
-
-    def __init__(self) -> None:
-        self._first_s: float | None = None
-        self._counted_s = 0.0
-        self._bytes = 0
-
-    def count(self, received_bytes: int) -> bool:
-        """Count; return whether it is over."""
-        now_s = time.monotonic()
-        if self._first_s is None:
-            self._first_s = self._counted_s = now_s
-        elif self._counted_s - self._first_s < WARM_UP_S:
-            self._counted_s = now_s
-        else:
-            self._bytes += received_bytes
-            if now_s - self._counted_s >= MEASURED_S:
-                print(self._bytes * 8 / (now_s - self._counted_s), flush=True)
-                return True
-        return False
 
 
 def plain_receiver() -> None:
@@ -63,8 +33,8 @@ def plain_receiver() -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         print(server.getsockname()[1], flush=True)
         connection, _ = server.accept()
-    meter, buffer = Meter(), bytearray(1 << 18)
-    while not meter.count(connection.recv_into(buffer)):
+    meter, buffer = Meter(WARM_UP_S, MEASURED_S), bytearray(1 << 18)
+    while not meter.count(8 * connection.recv_into(buffer)):
         pass
 
 
@@ -77,39 +47,19 @@ def plain_sender(address: str, port: str) -> None:
 
 async def link_receiver(folder: str) -> None:
     """Act as a host that consumes runs as they arrive."""
-    user_data = UserData.from_json((Path(folder) / "user-data.json").read_text())
-    identity = HostIdentity.open(user_data, Path(folder) / "host")
-    server = HostServer(identity, user_data, RUNTIME, clock=SystemClock())
+    server, meter = server_of(Path(folder)), Meter(WARM_UP_S, MEASURED_S)
     print((await server.start())[1], flush=True)
-    meter = Meter()
     while True:
         session, message, payload = await server.receive()
         if isinstance(message, RunMessage):
             await server.send(session, Credit(query="q", epoch=1, bytes=len(payload)))
-            if meter.count(len(payload)):
+            if meter.count(8 * len(payload)):
                 return
 
 
 async def link_sender(address: str, port: str, folder: str, window_bytes: str) -> None:
     """Act as a gateway that always has a run to send, within the window."""
-    authority = Authority.open(Path(folder) / "gateway")
-    link = await HostLink.connect((address, int(port)), authority, HOST, "s", clock=SystemClock())
-    window, given = CreditWindow(int(window_bytes)), asyncio.Event()
-
-    async def hear() -> None:
-        while True:
-            message, _ = await link.receive()
-            if isinstance(message, Credit):
-                window.give(message.bytes)
-                given.set()
-
-    hearing = asyncio.create_task(hear())
-    while not hearing.done():
-        if window.take(len(PAYLOAD)):
-            await link.send(RunMessage(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1), PAYLOAD)
-        else:
-            given.clear()
-            await given.wait()
+    await pour(await connect(Path(folder), (address, int(port))), lambda: PAYLOAD, 1, int(window_bytes))
 
 
 async def measured(home: WanSite, cloud: WanSite, receiver: list[str], sender: list[str]) -> float:
@@ -125,15 +75,6 @@ async def measured(home: WanSite, cloud: WanSite, receiver: list[str], sender: l
     await near.wait()
     await far.communicate()
     return result
-
-
-def prepare(folder: Path, listen_host: str) -> None:
-    """Write the keys of both ends."""
-    authority = Authority.open(folder / "gateway")
-    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token(), listen_host=listen_host)
-    identity = HostIdentity.open(user_data, folder / "host")
-    identity.install(authority.sign(identity.csr(), HOST))
-    (folder / "user-data.json").write_text(user_data.to_json())
 
 
 async def main(round_trip_ms: float, mbit_per_s: float) -> None:

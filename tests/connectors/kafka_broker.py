@@ -100,7 +100,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._java = _java()
         folder.mkdir(parents=True, exist_ok=True)
-        self.tls = _certificate(folder)
+        self.tls = _certificate(folder, address)
         text = _SETTINGS.format(
             address=address,
             plain=plain,
@@ -203,7 +203,7 @@ class Broker:
         return (self._folder / "broker.log").read_text(errors="replace")[-4000:]
 
 
-def _certificate(folder: Path) -> dict[str, str]:
+def _certificate(folder: Path, address: str) -> dict[str, str]:
     """Create one certificate, which the broker and its clients present and trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
@@ -216,7 +216,7 @@ def _certificate(folder: Path) -> dict[str, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
         .public_bytes(Encoding.PEM)

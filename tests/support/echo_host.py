@@ -27,14 +27,33 @@ PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
 
 
 class EchoHost:
-    """Answers over a real link, with the faults that the arguments request."""
+    """Answers over a real link, with the faults that the arguments request.
 
-    def __init__(self, server: HostServer, chance: random.Random, part: float) -> None:
+    Args:
+        server: its end.
+        chance: decides which answers get which fault.
+        part: of the answers, for each fault.
+        schema: of the events.
+        result: of their answers, which have the same columns by other names.
+        credit_bytes: how many payload bytes may be on their way to it.
+    """
+
+    def __init__(
+        self,
+        server: HostServer,
+        chance: random.Random,
+        part: float,
+        *,
+        schema: pa.Schema = INPUT,
+        result: pa.Schema = RESULT,
+        credit_bytes: int = 1 << 20,
+    ) -> None:
         self._server = server
         self._chance = chance
         self._part = part
-        self._decoder = Decoder(INPUT)
-        self._encoder = Encoder(RESULT, codecs=CodecPolicy.parse("none"))
+        self._schema, self._result, self._credit_bytes = schema, result, credit_bytes
+        self._decoder = Decoder(schema)
+        self._encoder = Encoder(result, codecs=CodecPolicy.parse("none"))
         self._batches = 0
         self._held: list[tuple[str, Completed, bytes]] = []
 
@@ -43,14 +62,24 @@ class EchoHost:
         while True:
             session, message, payload = await self._server.receive()
             if isinstance(message, OpenQuery):
-                self._decoder = Decoder(INPUT)
-                await self._server.send(session, _ready(message))
+                self._decoder = Decoder(self._schema)
+                await self._server.send(session, self._ready(message))
             elif isinstance(message, RunMessage):
                 await self._take(session, message, payload)
 
     async def work(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return the answers of a run."""
-        return pa.RecordBatch.from_arrays([events["id"], events["text"]], schema=RESULT)
+        return pa.RecordBatch.from_arrays(events.columns, schema=self._result)
+
+    def _ready(self, asked: OpenQuery) -> QueryReady:
+        return QueryReady(
+            query=asked.query,
+            epoch=asked.epoch,
+            input_schema=self._schema.serialize().to_pybytes(),
+            result_schema=self._result.serialize().to_pybytes(),
+            plan=PLAN,
+            credit_bytes=self._credit_bytes,
+        )
 
     async def _take(self, session: str, run: RunMessage, payload: bytes) -> None:
         events = self._decoder.decode(payload)
@@ -78,17 +107,6 @@ class EchoHost:
                 await self._server.send(*answer)
         if self._held and self._chance.random() < 0.5:
             await self._server.send(*self._held.pop(0))
-
-
-def _ready(asked: OpenQuery) -> QueryReady:
-    return QueryReady(
-        query=asked.query,
-        epoch=asked.epoch,
-        input_schema=INPUT.serialize().to_pybytes(),
-        result_schema=RESULT.serialize().to_pybytes(),
-        plan=PLAN,
-        credit_bytes=1 << 20,
-    )
 
 
 async def main(user_data: UserData, folder: Path, seed: int, part: float) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,20 +47,28 @@ class TimedHost(EchoHost):
         return pa.RecordBatch.from_arrays([events["id"], said], schema=RESULT)
 
 
-async def main(user_data: UserData, workdir: Path) -> None:
+def run_worker(make: Callable[[HostServer, str], EchoHost]) -> None:
+    """Serve until killed, with the arguments of ``python -m engines.worker``; ``make`` also gets the host's name."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--user-data", type=Path)
+    parser.add_argument("--workdir", type=Path)
+    given, _ = parser.parse_known_args()
+    asyncio.run(_serve(UserData.from_json(given.user_data.read_bytes()), given.workdir, make))
+
+
+async def _serve(user_data: UserData, workdir: Path, make: Callable[[HostServer, str], EchoHost]) -> None:
     server = HostServer(HostIdentity.open(user_data, workdir / "identity"), user_data, RUNTIME, clock=SystemClock())
     address, port = await server.start()
     server.ready = True
     told = {"host": user_data.host, "pid": os.getpid(), "address": address, "port": port, "started": 0.0}
     write_private(workdir / "host.json", json.dumps(told).encode())
+    await make(server, user_data.host).serve()
+
+
+def _by_environment(server: HostServer, host: str) -> EchoHost:
     rate = os.environ.get("ECHO_EVENTS_PER_S")
-    host = TimedHost(server, float(rate), user_data.host) if rate else EchoHost(server, random.Random(1), 0.0)
-    await host.serve()
+    return TimedHost(server, float(rate), host) if rate else EchoHost(server, random.Random(1), 0.0)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--user-data", type=Path)
-    parser.add_argument("--workdir", type=Path)
-    given, _ = parser.parse_known_args()
-    asyncio.run(main(UserData.from_json(given.user_data.read_bytes()), given.workdir))
+    run_worker(_by_environment)

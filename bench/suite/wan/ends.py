@@ -36,6 +36,26 @@ def elsewhere() -> None:
     pa.set_cpu_count(1)
 
 
+def prepare(folder: Path, listen_host: str = "127.0.0.1") -> None:
+    """Write the keys of both ends into a folder."""
+    authority = Authority.open(folder / "gateway")
+    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token(), listen_host=listen_host)
+    identity = HostIdentity.open(user_data, folder / "host")
+    identity.install(authority.sign(identity.csr(), HOST))
+    (folder / "user-data.json").write_text(user_data.to_json())
+
+
+def server_of(folder: Path) -> HostServer:
+    """Return the host's end, which is not started yet; ``prepare`` made the folder."""
+    user_data = UserData.from_json((folder / "user-data.json").read_bytes())
+    return HostServer(HostIdentity.open(user_data, folder / "host"), user_data, RUNTIME, clock=SystemClock())
+
+
+async def connect(folder: Path, address: tuple[str, int]) -> HostLink:
+    """Return the gateway's end; ``prepare`` made the folder."""
+    return await HostLink.connect(address, Authority.open(folder / "gateway"), HOST, "bench", clock=SystemClock())
+
+
 @asynccontextmanager
 async def linked(serve: Serve, schema: pa.Schema) -> AsyncIterator[HostLink]:
     """Start the other end and connect to it.
@@ -46,16 +66,12 @@ async def linked(serve: Serve, schema: pa.Schema) -> AsyncIterator[HostLink]:
     """
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         folder = Path(name)
-        authority = Authority.open(folder / "gateway")
-        user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token())
-        identity = HostIdentity.open(user_data, folder / "host")
-        identity.install(authority.sign(identity.csr(), HOST))
+        prepare(folder)
         address: multiprocessing.Queue[tuple[str, int]] = multiprocessing.Queue()
-        told = (str(folder / "host"), user_data.to_json(), address, serve, schema)
-        host = multiprocessing.Process(target=_host, args=told)
+        host = multiprocessing.Process(target=_host, args=(folder, address, serve, schema))
         host.start()
         try:
-            link = await HostLink.connect(address.get(timeout=30), authority, HOST, "bench", clock=SystemClock())
+            link = await connect(folder, address.get(timeout=30))
             yield link
             await link.close("measured")
         finally:
@@ -63,20 +79,12 @@ async def linked(serve: Serve, schema: pa.Schema) -> AsyncIterator[HostLink]:
             host.join()
 
 
-def _host(
-    folder: str, user_data: str, address: multiprocessing.Queue[tuple[str, int]], serve: Serve, schema: pa.Schema
-) -> None:
+def _host(folder: Path, address: multiprocessing.Queue[tuple[str, int]], serve: Serve, schema: pa.Schema) -> None:
     elsewhere()
-    asyncio.run(_serve(Path(folder), UserData.from_json(user_data), address, serve, Decoder(schema)))
 
+    async def run() -> None:
+        server = server_of(folder)
+        address.put(await server.start())
+        await serve(server, Decoder(schema))
 
-async def _serve(
-    folder: Path,
-    user_data: UserData,
-    address: multiprocessing.Queue[tuple[str, int]],
-    serve: Serve,
-    decoder: Decoder,
-) -> None:
-    server = HostServer(HostIdentity.open(user_data, folder), user_data, RUNTIME, clock=SystemClock())
-    address.put(await server.start())
-    await serve(server, decoder)
+    asyncio.run(run())

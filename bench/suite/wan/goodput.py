@@ -17,7 +17,8 @@ from infra.wan.commands import inside
 from suite.brokers import BROKERS
 from suite.row import Row, SideError
 from suite.turns import OURS, Goal, Sample
-from suite.wan.streams import RUN_EVENTS, new_encoder, prepare, runs
+from suite.wan.ends import prepare
+from suite.wan.streams import RUN_EVENTS, new_encoder, runs
 from tests.connectors.kafka_broker import Broker
 
 RATE_BITS_PER_S, ROUND_TRIP_S = 50e6, 0.08

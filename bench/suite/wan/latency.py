@@ -9,7 +9,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiomqtt
@@ -215,10 +215,10 @@ async def _by_nats(came: asyncio.Queue[float]) -> AsyncIterator[Send]:
     await client.close()
 
 
-def _hop(opened: Callable[[asyncio.Queue[float]], object]) -> Sample:
+def _hop(opened: Callable[[asyncio.Queue[float]], AbstractAsyncContextManager[Send]]) -> Sample:
     async def measured() -> Sample:
         came = asyncio.Queue[float]()
-        async with opened(came) as send:  # type: ignore[attr-defined]
+        async with opened(came) as send:
             return await _paced(send, came)
 
     return asyncio.run(measured())

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import read_mail
-from suite.wan.payloads import Load, real, row
+from suite.wan.payloads import Load, origin, real, row
 
 MAILS, SEED = 2_000, 3
 _TEXT = pa.string()
@@ -24,6 +24,6 @@ def _load() -> Load:
 ROW = row(
     "mail",
     "mails",
-    "2,000 mails, of which the query needs 5 of 8 fields; generated ones unless DATA has real ones.",
+    f"2,000 {origin()} mails, of which the query needs 5 of 8 fields.",
     _load,
 )

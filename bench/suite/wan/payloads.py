@@ -51,6 +51,11 @@ def real(path: str) -> Path | None:
     return Path(folder) / path if folder else None
 
 
+def origin() -> str:
+    """Return in a word where the events are from."""
+    return "real" if "SPILLWAY_BENCH_DATA" in os.environ else "generated"
+
+
 Loaded = Callable[[], Load]
 
 

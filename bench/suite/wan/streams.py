@@ -6,25 +6,22 @@ A receiver, or a producer, prints how many events/s arrived after a warm-up.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from gateway.core.exchange.lanes.credit import CreditWindow
 from gateway.sources.rows.jsonlines import LineDecoder
-from infra.clock import SystemClock
-from infra.link.client import HostLink
-from infra.link.keys.identity import HostIdentity
-from infra.link.keys.trust import Authority, UserData, new_token
-from infra.link.server import HostServer
 from infra.messages import Credit, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
 from suite.reading.decode import NEEDED, lines
 from suite.row import lasts_s
-from suite.wan.ends import HOST, RUNTIME, elsewhere
+from suite.wan.ends import connect, elsewhere, server_of
+from suite.wan.pouring import Meter, pour
 
 RUN_EVENTS = 1_000
 WINDOW_BYTES = 16 << 20
@@ -33,30 +30,9 @@ _WARM_UP_S, _MEASURED_S = 4.0, 8.0
 _TOPIC = "goodput"
 
 
-class Meter:
-    """Counts events from the end of the warm-up on."""
-
-    def __init__(self) -> None:
-        self._warm_up_s = max(0.2, _WARM_UP_S * min(1.0, lasts_s()))
-        self._measured_s = max(0.5, _MEASURED_S * min(1.0, lasts_s()))
-        self._begun_s: float | None = None
-        self._counted_s: float | None = None
-        self._events = 0
-
-    def count(self, events: int) -> bool:
-        """Count; print the rate and return True when the time is over."""
-        now_s = time.monotonic()
-        if self._begun_s is None:
-            self._begun_s = now_s
-        if self._counted_s is None:
-            if now_s - self._begun_s >= self._warm_up_s:
-                self._counted_s = now_s
-            return False
-        self._events += events
-        if now_s - self._counted_s < self._measured_s:
-            return False
-        print(json.dumps(self._events / (now_s - self._counted_s)), flush=True)
-        return True
+def _meter() -> Meter:
+    part = min(1.0, lasts_s())
+    return Meter(max(0.2, _WARM_UP_S * part), max(0.5, _MEASURED_S * part))
 
 
 def runs() -> list[pa.RecordBatch]:
@@ -70,21 +46,10 @@ def new_encoder() -> Encoder:
     return Encoder(NEEDED, codecs=CodecPolicy.parse("zstd"))
 
 
-def prepare(folder: Path, address: str) -> None:
-    """Write the keys of both ends."""
-    authority = Authority.open(folder / "gateway")
-    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token(), listen_host=address)
-    identity = HostIdentity.open(user_data, folder / "host")
-    identity.install(authority.sign(identity.csr(), HOST))
-    (folder / "user-data.json").write_text(user_data.to_json())
-
-
 async def receive(folder: Path) -> None:
     """Act as a host that decodes runs as they arrive; print its port first."""
-    user_data = UserData.from_json((folder / "user-data.json").read_bytes())
-    server = HostServer(HostIdentity.open(user_data, folder / "host"), user_data, RUNTIME, clock=SystemClock())
+    server, meter, decoder = server_of(folder), _meter(), Decoder(NEEDED)
     print((await server.start())[1], flush=True)
-    meter, decoder = Meter(), Decoder(NEEDED)
     while True:
         session, message, payload = await server.receive()
         if isinstance(message, RunMessage):
@@ -95,36 +60,14 @@ async def receive(folder: Path) -> None:
 
 
 async def send(folder: Path, address: str, port: int) -> None:
-    """Act as a gateway that always has a run to send, within the window."""
-    authority = Authority.open(folder / "gateway")
-    link = await HostLink.connect((address, port), authority, HOST, "s", clock=SystemClock())
-    window, given = CreditWindow(WINDOW_BYTES), asyncio.Event()
-    encoder, events, sent = new_encoder(), runs(), 0
-
-    async def hear() -> None:
-        while True:
-            message, _ = await link.receive()
-            if isinstance(message, Credit):
-                window.give(message.bytes)
-                given.set()
-
-    hearing = asyncio.create_task(hear())
-    while not hearing.done():
-        payload = encoder.encode(events[sent % len(events)]).payload
-        while not window.take(len(payload)):
-            given.clear()
-            await given.wait()
-        first = sent * RUN_EVENTS
-        last = first + RUN_EVENTS - 1
-        await link.send(RunMessage(query="q", epoch=1, first_seq=first, last_seq=last, attempt=0, rows=1), payload)
-        sent += 1
+    """Encode and send runs until the other end is gone."""
+    encoder, events = new_encoder(), cycle(runs())
+    link = await connect(folder, (address, port))
+    await pour(link, lambda: encoder.encode(next(events)).payload, RUN_EVENTS, WINDOW_BYTES)
 
 
 def produce(brokers: str) -> None:
     """Produce to Kafka with zstd, in large batches; the broker acknowledges each."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     admin = AdminClient({"bootstrap.servers": brokers})
     topic = f"{_TOPIC}-{time.time_ns()}"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
@@ -136,7 +79,7 @@ def produce(brokers: str) -> None:
         "max.in.flight": 64,
         "batch.num.messages": 8_000,
     }
-    producer, said, meter, is_over = Producer({**settings, **more}), lines(), Meter(), False
+    producer, said, meter, is_over = Producer({**settings, **more}), lines(), _meter(), False
 
     def delivered(error: object, _: object) -> None:
         nonlocal is_over

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from engines.ticks.generator import generate_trades
 from engines.ticks.trades import read_trades
-from suite.wan.payloads import Load, real, row
+from suite.wan.payloads import Load, origin, real, row
 
 TRADES, SEED = 2_000, 3
 NEEDED = pa.schema(
@@ -32,6 +32,6 @@ def _load() -> Load:
 ROW = row(
     "ticks",
     "trades of stocks",
-    "2,000 trades, of which the query needs all fields; generated ones unless DATA has real ones.",
+    f"2,000 {origin()} trades, of which the query needs all fields.",
     _load,
 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from engines.stories.generator import generate_texts
 from engines.stories.texts import read_tweets
-from suite.wan.payloads import Load, real, row
+from suite.wan.payloads import Load, origin, real, row
 
 TEXTS, SEED = 2_000, 3
 NEEDED = pa.schema({"number": pa.int64(), "at": pa.timestamp("us", "UTC"), "key": pa.int32(), "text": pa.string()})
@@ -23,6 +23,6 @@ def _load() -> Load:
 ROW = row(
     "tweets",
     "short texts",
-    "2,000 short texts, of which the query needs all fields; generated ones unless DATA has real ones.",
+    f"2,000 {origin()} short texts, of which the query needs all fields.",
     _load,
 )

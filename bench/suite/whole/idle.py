@@ -71,14 +71,14 @@ def _idle(queries: int) -> _Used:
 
 
 def ours() -> Sample:
-    """Measure a gateway with one query and with many; what the others add, by query, never less than nothing."""
+    """Measure a gateway with one query and with many; what the others add, by query."""
     more = max(2, int(QUERIES * min(1.0, lasts_s())))
     one, many = _idle(1), _idle(more)
     return Sample(
         {
-            MEMORY: max(0.0, many.gateway_bytes - one.gateway_bytes) / _MB / (more - 1),
-            CPU: 100 * max(0.0, many.gateway_cpu - one.gateway_cpu) / (more - 1),
-            HOST_CPU: 100 * max(0.0, many.host_cpu - one.host_cpu) / (more - 1),
+            MEMORY: (many.gateway_bytes - one.gateway_bytes) / _MB / (more - 1),
+            CPU: 100 * (many.gateway_cpu - one.gateway_cpu) / (more - 1),
+            HOST_CPU: 100 * (many.host_cpu - one.host_cpu) / (more - 1),
         }
     )
 

@@ -50,18 +50,22 @@ class Pace:
 
 
 PACE: Final = Pace()
-_MESSAGES: Final = Pace(part_s=0.02, rest_times=4.0)
+_MESSAGES: Final = ("kafka", "mqtt", "http")
+_MESSAGES_S = 0.02
+_MESSAGES_REST_TIMES = 4.0
 
 
 def pace_of(sink: str, pace: Pace, *, divided: bool) -> Pace:
     """Return how often a sink of a type is written, if sinks of files are written with ``pace``.
 
-    Sinks of messages have them as soon as they are there, but commit at most a fifth of the time. A divided query's are
-    not waited for.
+    A sink of messages gets results as soon as they are there, but commits a fifth of the time at most. Those of a
+    divided query are committed at each tick.
     """
     if divided:
         return replace(pace, part_s=0.0)
-    return _MESSAGES if pace is PACE and sink in ("kafka", "mqtt", "http") else pace
+    if sink in _MESSAGES:
+        return replace(pace, part_s=min(pace.part_s, _MESSAGES_S), rest_times=_MESSAGES_REST_TIMES)
+    return pace
 
 
 @dataclass(frozen=True, slots=True)
