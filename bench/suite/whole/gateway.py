@@ -14,5 +14,5 @@ from infra.clouds.process import ProcessCloud
 _WORKER = (sys.executable, "-m", "suite.whole.host")
 
 if __name__ == "__main__":
-    home.ProcessCloud = functools.partial(ProcessCloud, worker_command=_WORKER)  # type: ignore[assignment, misc]
+    home.ProcessCloud = functools.partial(ProcessCloud, worker_command=_WORKER)  # type: ignore[assignment, attr-defined]
     sys.exit(start.run(load(Path(sys.argv[1])), until_drained=False, report=None))
