@@ -7,6 +7,7 @@ the four packets: it sends PUBREC at once, and then the broker forgets the messa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -18,7 +19,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from gateway.connectors.heldpaho import held_in_place_of
+from gateway.connectors.heldpaho import Arrival, held_in_place_of
 from gateway.connectors.mqttbroker import Broker
 from infra.together import wait_out
 
@@ -36,25 +37,6 @@ _NO_SUCH_VERSION: Final = "Unsupported protocol version"
 
 class BrokerError(Exception):
     """The broker cannot be used now; the message says which one and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A message.
-
-    Attributes:
-        topic: where it was published.
-        payload: its bytes.
-        qos: the QoS of its delivery.
-        packet_id: the broker's number of this delivery; 0 at QoS 0.
-        again: the broker may have sent this message before (DUP).
-    """
-
-    topic: str
-    payload: bytes
-    qos: int
-    packet_id: int
-    again: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +104,11 @@ class MqttClient(aiomqtt.Client):
         # aiomqtt creates its paho client itself and cannot be given another one.
         self._held = held_in_place_of(self._client, broker, client_id, version, clean=session_s == 0)
         self._held.on_release = self._note_release
+        self._held.on_arrival = self._note_arrival
         self._client = self._held
         self._inbox: list[Arrival | MessageReleased] = []
         self._inbox_bytes = 0
         self._inbox_bytes_max = inbox_bytes
-        self._paused = False
         self._wake = asyncio.Event()
         self._sent: dict[int, asyncio.Future[str]] = {}
         self._room = asyncio.Event()
@@ -203,7 +185,7 @@ class MqttClient(aiomqtt.Client):
     @property
     def paused(self) -> bool:
         """Whether reading pauses, because much waits to be taken."""
-        return self._paused
+        return self._held.paused
 
     @property
     def waiting_count(self) -> int:
@@ -232,8 +214,11 @@ class MqttClient(aiomqtt.Client):
     # --------------------------------------------------------------------------------------------------- receiving
 
     def _on_message(self, _client: paho.Client, _userdata: Any, message: paho.MQTTMessage) -> None:
-        arrival = Arrival(message.topic, bytes(message.payload), message.qos, message.mid, bool(message.dup))
-        self._put(arrival, len(message.payload))
+        again = bool(message.dup)
+        self._note_arrival(Arrival(message.topic, bytes(message.payload), message.qos, message.mid, again))
+
+    def _note_arrival(self, arrival: Arrival) -> None:
+        self._put(arrival, len(arrival.payload))
 
     def _note_release(self, packet_id: int) -> None:
         self._put(MessageReleased(packet_id), 0)
@@ -243,8 +228,8 @@ class MqttClient(aiomqtt.Client):
         self._inbox_bytes += size_bytes + _OVERHEAD_BYTES
         self._wake.set()
         sock = self._client.socket()
-        if self._inbox_bytes >= self._inbox_bytes_max and not self._paused and sock is not None:
-            self._paused = True
+        if self._inbox_bytes >= self._inbox_bytes_max and not self._held.paused and sock is not None:
+            self._held.paused = True
             self._loop.remove_reader(sock.fileno())
 
     async def take(self) -> list[Arrival | MessageReleased]:
@@ -269,15 +254,15 @@ class MqttClient(aiomqtt.Client):
 
     def _read_on(self) -> None:
         sock = self._client.socket()
-        if self._paused and sock is not None:
-            self._paused = False
+        if self._held.paused and sock is not None:
+            self._held.paused = False
             self._loop.add_reader(sock.fileno(), self._read)
             # TLS may have decoded bytes that the socket no longer shows.
             self._loop.call_soon(self._read)
 
     def _read(self) -> None:
         try:
-            while not self._paused and (sock := self._client.socket()) is not None:
+            while not self._held.paused and (sock := self._client.socket()) is not None:
                 self._client.loop_read()
                 if not getattr(sock, "pending", lambda: 0)():
                     break
@@ -285,14 +270,10 @@ class MqttClient(aiomqtt.Client):
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)
 
-    def acknowledge(self, arrival: Arrival) -> None:
-        """Acknowledge a message to the broker; do nothing if the connection is lost."""
-        if self.lost or arrival.qos == 0:
-            return
-        if arrival.qos == 1:
-            self._client.ack(arrival.packet_id, 1)
-        else:
-            self._held.accept(arrival.packet_id)
+    def acknowledge(self, arrivals: Sequence[Arrival]) -> None:
+        """Acknowledge messages to the broker, in order; do nothing if the connection is lost."""
+        if not self.lost:
+            self._held.acknowledge((arrival.qos, arrival.packet_id) for arrival in arrivals)
 
     def complete(self, release: MessageReleased) -> None:
         """Report to the broker that it may use the packet id for another message (PUBCOMP)."""

@@ -153,10 +153,18 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def publish(self, topic: str, payloads: Iterable[bytes], qos: int = 1, *, retain: bool = False) -> None:
+    def publish(
+        self,
+        topic: str,
+        payloads: Iterable[bytes],
+        qos: int = 1,
+        *,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
         """Publish, and return when the broker has accepted all of them."""
         # While the broker is away paho keeps what was published, and says so with an error.
-        ids = {self._client.publish(topic, payload, qos, retain).mid for payload in payloads}
+        ids = {self._client.publish(topic, payload, qos, retain, properties).mid for payload in payloads}
         until(lambda: ids <= self._accepted, "the broker accepted all messages")
         self._accepted -= ids
 

@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
+from gateway.connectors.heldpaho import Arrival
 from gateway.connectors.mqttbroker import Broker
-from gateway.connectors.mqttclient import Arrival, MessageReleased, MqttClient
+from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.mqtt import session as module
 from gateway.sources.mqtt.connection import MqttConnection
@@ -74,10 +75,11 @@ class Sender:
 
     # What the connection calls; each answer may be the last thing that it does.
 
-    def acknowledge(self, arrival: Arrival) -> None:
-        self._fate.step()
-        if self._published.pop(arrival.packet_id, None) is not None:
-            self._released.append(arrival.packet_id)
+    def acknowledge(self, arrivals: Sequence[Arrival]) -> None:
+        for arrival in arrivals:
+            self._fate.step()
+            if self._published.pop(arrival.packet_id, None) is not None:
+                self._released.append(arrival.packet_id)
 
     def complete(self, release: MessageReleased) -> None:
         self._fate.step()

@@ -11,8 +11,9 @@ import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from gateway.connectors.heldpaho import Arrival
 from gateway.connectors.mqttbroker import Broker
-from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased, MqttClient, speaks_no_5
+from gateway.connectors.mqttclient import BrokerError, MessageReleased, MqttClient, speaks_no_5
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.mqtt.session import Session
 from infra.clock import Clock
@@ -203,8 +204,7 @@ class MqttConnection:
         if copied and fresh:
             # The copy knows by now that the ids are free; the broker may use them again as soon as it knows.
             self._complete(client, releases)
-        for arrival in arrivals:
-            client.acknowledge(arrival)
+        client.acknowledge(arrivals)
 
     def _complete(self, client: MqttClient, releases: Sequence[MessageReleased]) -> None:
         for release in releases:

@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.connectors.mqttclient import Arrival, MessageReleased
+from gateway.connectors.heldpaho import Arrival
+from gateway.connectors.mqttclient import MessageReleased
 from infra.statefiles import StateError, make_folder, write_atomically
 from infra.threads import run_to_end
 
