@@ -14,6 +14,7 @@ from engines.host import End, Host, HostSettings
 from engines.spark.session import SessionError
 from infra.clock import SystemClock
 from infra.link.keys.trust import TrustError, UserData
+from infra.loading import collect_seldom
 from infra.service.logformat import formatter_for
 
 _log = logging.getLogger("spillway.worker")
@@ -32,6 +33,7 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     Returns:
         The exit code: 0 after an orderly end, 2 when it cannot start with these settings, 1 otherwise.
     """
+    collect_seldom()
     handler = logging.StreamHandler()
     handler.setFormatter(formatter_for(handler.stream))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

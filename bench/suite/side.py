@@ -8,6 +8,7 @@ import sys
 
 import pyarrow as pa
 
+from infra.loading import collect_seldom
 from suite.rows import ROWS
 
 
@@ -16,6 +17,7 @@ def main(row: str, side: str, cpu: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {cpu})
     pa.set_cpu_count(1)
+    collect_seldom()  # as the gateway, and its peers too
     sample = ROWS[row]().sides[side]()
     print(json.dumps({"figures": sample.figures, "answer": sample.answer}))
 

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.kafka.fetched import Fetched, as_source_errors, record_bytes
+from gateway.sources.kafka.fetched import Fetched, as_source_errors, records_bytes
 from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
 from tests.connectors.kafka_records import record
 
@@ -66,7 +66,7 @@ def test_everything_comes_once_in_order_within_the_limits(
         records = fetched.first(max_records, max_bytes)
         assert records == fetched.first(max_records, max_bytes)
         assert len(records) <= max_records
-        taken_bytes = [record_bytes(each) for each in records]
+        taken_bytes = records_bytes(records)
         assert sum(taken_bytes) - max(taken_bytes, default=0) < max_bytes
         places = [(each.partition, each.offset) for each in records]
         assert places == sorted(places)

@@ -184,7 +184,8 @@ class _JsonValues:
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Decode each value as one JSON object, which may span several lines."""
         # Between JSON tokens a line end is a blank; inside of text it is not allowed.
-        if any(b"\n" in line or b"\r" in line for line in lines):
+        joined = b"".join(lines)
+        if b"\n" in joined or b"\r" in joined:
             lines = [line.replace(b"\n", b" ").replace(b"\r", b" ") for line in lines]
         return self._lines.decode(lines)
 

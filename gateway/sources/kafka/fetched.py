@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -55,8 +55,8 @@ def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
 class _Held:
     """Records of one partition, and the approximate memory of each."""
 
-    records: deque[ConsumerRecord] = field(default_factory=deque)
-    sizes: deque[int] = field(default_factory=deque)
+    records: list[ConsumerRecord] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
 
 
 class Fetched:
@@ -130,7 +130,7 @@ class Fetched:
     async def _fetch(self, partitions: Sequence[TopicPartition], max_records: int, *, wait_s: float = 0.0) -> None:
         found = await self._consumer.getmany(*partitions, timeout_ms=int(1000 * wait_s), max_records=max_records)
         for partition, records in found.items():
-            sizes_bytes = list(map(record_bytes, records))
+            sizes_bytes = records_bytes(records)
             held = self._held.setdefault(partition, _Held())
             held.records += records
             held.sizes += sizes_bytes
@@ -152,16 +152,16 @@ class Fetched:
             for partition in list(order):
                 sizes, begun = self._held[partition].sizes, counts[partition]
                 ends = min(begun + min(share, left), len(sizes))
-                for size_bytes in islice(sizes, begun, ends):
-                    if left_bytes <= 0:
-                        break
-                    left_bytes -= size_bytes
-                    counts[partition] += 1
-                left -= counts[partition] - begun
+                totals = list(accumulate(sizes[begun:ends], initial=0))
+                # One that begins within the limit is returned, even if it exceeds it.
+                taken = min(ends - begun, bisect_left(totals, left_bytes))
+                left_bytes -= totals[taken]
+                counts[partition] += taken
+                left -= taken
                 if counts[partition] == len(sizes):
                     order.remove(partition)
         self._shown = {partition: count for partition, count in counts.items() if count}
-        return [record for each, count in self._shown.items() for record in islice(self._held[each].records, count)]
+        return [record for each, count in self._shown.items() for record in self._held[each].records[:count]]
 
     def take(self) -> dict[TopicPartition, int]:
         """Remove the records that ``first`` has returned last; return the next offset of their partitions."""
@@ -170,9 +170,10 @@ class Fetched:
         return {partition: self._pop(self._held[partition], count)[-1].offset + 1 for partition, count in shown.items()}
 
     def _pop(self, held: _Held, count: int) -> list[ConsumerRecord]:
-        taken = [held.records.popleft() for _ in range(count)]
+        taken, held.records = held.records[:count], held.records[count:]
+        gone_bytes, held.sizes = sum(held.sizes[:count]), held.sizes[count:]
         self._count -= count
-        self._bytes -= sum(held.sizes.popleft() for _ in range(count))
+        self._bytes -= gone_bytes
         return taken
 
     def take_before(self, partition: TopicPartition, offset: int) -> list[ConsumerRecord]:
@@ -183,9 +184,12 @@ class Fetched:
         return self._pop(held, count)
 
 
-def record_bytes(record: ConsumerRecord) -> int:
-    """Return the approximate memory of a record."""
-    size_bytes: int = len(record.value or b"") + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
-    if record.headers:
-        size_bytes += sum(len(key) + len(value or b"") for key, value in record.headers)
-    return size_bytes
+def records_bytes(records: Sequence[ConsumerRecord]) -> list[int]:
+    """Return the approximate memory of each record."""
+    return [
+        _RECORD_OVERHEAD_BYTES
+        + len(record.value or b"")
+        + len(record.key or b"")
+        + (sum(len(key) + len(value or b"") for key, value in record.headers) if record.headers else 0)
+        for record in records
+    ]

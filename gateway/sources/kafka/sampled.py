@@ -16,7 +16,7 @@ from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Chunk, SourceError
 from gateway.sources.kafka.events import RecordDecoder
-from gateway.sources.kafka.fetched import as_source_errors, record_bytes
+from gateway.sources.kafka.fetched import as_source_errors, records_bytes
 from gateway.sources.kafka.member import FETCHING, REQUEST_TIMEOUT_MS
 from gateway.sources.kafka.partitions import partitions_of
 
@@ -106,7 +106,7 @@ async def _read(
         for partition, records in (await consumer.getmany(*sorted(left), timeout_ms=_WAIT_MS, max_records=100)).items():
             kept = [record for record in records if record.offset < ends[partition]]
             found += kept
-            size_bytes += sum(map(record_bytes, kept))
+            size_bytes += sum(records_bytes(kept))
         left = {partition for partition in left if await consumer.position(partition) < ends[partition]}
     found.sort(key=lambda record: (record.topic, record.partition, record.offset))
     return found, not left

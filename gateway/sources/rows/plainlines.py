@@ -44,7 +44,7 @@ class PlainLines:
             forbid_unknown_fields=strict,
             gc=False,
         )
-        self._values = attrgetter(*names) if len(names) > 1 else lambda row: (getattr(row, names[0]),)
+        self._values = [attrgetter(name) for name in names]
         self._decoder = msgspec.json.Decoder(row)
 
     def decode(self, lines: list[bytes]) -> pa.RecordBatch:
@@ -63,8 +63,8 @@ class PlainLines:
             if len(rows) != len(lines):
                 raise UnsureError
             columns = [
-                _column(values, field.type)
-                for values, field in zip(zip(*map(self._values, rows), strict=True), self._schema, strict=True)
+                _column(list(map(values, rows)), field.type)
+                for values, field in zip(self._values, self._schema, strict=True)
             ]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         except (msgspec.DecodeError, pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
