@@ -14,7 +14,7 @@ _ROOMS = {
     "reading": ("kafka", "mqtt", "decode"),
     "arrays": ("reorder", "windows", "keys"),
     "wan": ("payload", "mail", "tweets", "ticks", "frames", "latency", "goodput"),
-    "whole": ("durable", "idle"),
+    "whole": ("durable", "posted", "idle"),
     "deciding": ("plan", "burst"),
 }
 

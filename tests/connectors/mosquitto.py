@@ -36,7 +36,7 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
 def program() -> str:
     """Return the path of mosquitto, or fail the test."""
     found = shutil.which("mosquitto", path=_PLACES)
-    assert found, "mosquitto is missing: run .ci/mosquitto, or install it (Debian/Ubuntu: apt-get install mosquitto)"
+    assert found, "mosquitto is missing: run make mosquitto, or install it (Debian/Ubuntu: apt-get install mosquitto)"
     return found
 
 

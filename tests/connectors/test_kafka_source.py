@@ -15,13 +15,14 @@ from aiokafka import TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.base import Backlog, SourceError, SourceUnavailableError
+from gateway.sources.kafka import member
 from gateway.sources.kafka.kafkasource import KafkaSource
 from gateway.sources.kafka.member import Member
 from tests.connectors.kafka_broker import PASSWORD, USER, Broker
 from tests.connectors.kafka_records import AVRO, avro
 from tests.connectors.kafka_sources import lines, make_source, producer, put, reading
-from tests.connectors.source_contract import HUGE, SCHEMA, events, read, rows
+from tests.connectors.source_contract import DEADLINE_S, HUGE, SCHEMA, events, read, rows
 
 
 async def opened(source: KafkaSource, schema: pa.Schema = SCHEMA) -> KafkaSource:
@@ -68,6 +69,26 @@ async def test_two_topics_of_one_source(broker: Broker) -> None:
     chunks = await read(source, 20)
     assert {row["n"]: row["_topic"] for row in events(chunks)} == {n: one if n < 10 else other for n in range(20)}
     assert chunks[-1].end.offsets == {f"{one}/0": 10, f"{other}/0": 10}
+    await source.close()
+
+
+async def test_what_came_since_the_client_asked_is_read_at_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await broker.create_topic()
+    await put(broker, topic, lines(rows(0, 0)))
+    source = await opened(make_source(broker, topic))
+    await read(source, 1)
+    await put(broker, topic, lines(rows(1, 1)))
+    async with asyncio.timeout(DEADLINE_S):
+        while source.backlog() != Backlog(1, None):
+            await asyncio.sleep(0.01)
+    # The client has one record, and asks for no other before that one is taken.
+    await put(broker, topic, lines(rows(2, 2)))
+    monkeypatch.setattr(member, "_MORE_S", DEADLINE_S)
+    chunk = await source.read(100, HUGE)
+    assert chunk is not None
+    assert events([chunk]) == rows(1, 2)
     await source.close()
 
 

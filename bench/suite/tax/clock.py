@@ -104,12 +104,12 @@ async def _produce(producer: AIOKafkaProducer, topic: str, work: Work, first: in
         await producer.send(topic, work.event(number, number))
 
 
-async def _paced(producer: AIOKafkaProducer, topic: str, work: Work, first: int) -> int:
+async def _paced(producer: AIOKafkaProducer, topic: str, work: Work, first: int, per_s: float) -> int:
     """Produce at an even rate; return how many events."""
     lasts = max(1.0, _PACED_S * min(1.0, lasts_s()))
     begun_s, sent = time.monotonic(), 0
     while (past_s := time.monotonic() - begun_s) < lasts:
-        while sent < past_s * work.per_s:
+        while sent < past_s * per_s:
             await producer.send(topic, work.event(now(), first + sent))
             sent += 1
         await asyncio.sleep(_TICK_S)
@@ -188,8 +188,13 @@ async def warm_up(work: Work, system: System) -> None:
         await results.wait(work.results(work.warm_up))
 
 
-async def turn(work: Work, system: System) -> Sample:
+async def turn(work: Work, system: System, per_s: float = 0.0) -> Sample:
     """Measure a system that has answered everything so far.
+
+    Args:
+        work: what the system does.
+        system: it.
+        per_s: events/s while latency is measured; 0: it is not.
 
     Raises:
         SideError: it ended, or took too long.
@@ -203,8 +208,8 @@ async def turn(work: Work, system: System) -> Sample:
         await _produce(producer, system.events, work, 0, work.bulk)
         bulk_s = await results.wait(work.results(work.bulk)) - begun_s
         figures = {RATE: work.bulk / bulk_s}
-        if work.per_s:
-            paced = await _paced(producer, system.events, work, work.bulk)
+        if per_s:
+            paced = await _paced(producer, system.events, work, work.bulk, per_s)
             await results.wait(work.results(work.bulk + paced))
             middle_s, most_s = np.quantile(_latencies(results, work), [0.5, 0.99]).tolist()
             figures |= {P50: 1e3 * middle_s, P99: 1e3 * most_s}

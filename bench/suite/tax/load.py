@@ -35,7 +35,6 @@ class Work:
         number: returns the number of a result.
         warm_up: events before anything is measured.
         bulk: events whose throughput is measured.
-        per_s: events/s while latency is measured; 0: it is not.
     """
 
     schema: str
@@ -45,7 +44,6 @@ class Work:
     number: Callable[[dict[str, object]], int]
     warm_up: int
     bulk: int
-    per_s: int
 
     def event(self, number: int, at: int) -> bytes:
         """Return an event; its kind depends on ``at``."""
@@ -69,7 +67,6 @@ def light() -> Work:
         number=lambda row: int(str(row["at"])),
         warm_up=scaled(800_000),
         bulk=scaled(200_000),
-        per_s=30_000,
     )
 
 
@@ -84,7 +81,6 @@ def heavy() -> Work:
         number=lambda row: int(str(row["message_id"])),
         warm_up=scaled(60_000),
         bulk=scaled(15_000),
-        per_s=1_500,
     )
 
 
@@ -101,7 +97,6 @@ def plain() -> Work:
         number=lambda row: int(str(row["at"])),
         warm_up=scaled(20_000),
         bulk=scaled(60_000),
-        per_s=0,
     )
 
 

@@ -30,24 +30,27 @@ from suite.turns import OURS, Goal, Sample
 MICRO, REAL, BATCH = "plain Spark", "plain Spark, real-time", "batch job"
 _MODES = {MICRO: "micro-batch", REAL: "real-time"}
 _BATCH_WITHIN_S, _POLL_S = 240.0, 0.05
-_SYSTEMS = "SPILLWAY_BENCH_SYSTEMS"
+_SYSTEMS, _HALF_PER_S = "SPILLWAY_BENCH_SYSTEMS", "SPILLWAY_BENCH_PER_S"
 
 
 @contextmanager
 def around(kind: str) -> Iterator[Mapping[str, str]]:
     """Run a broker and all systems, each warmed up."""
-    work, systems = WORKS[kind](), dict[str, object]()
+    work, systems, found_per_s = WORKS[kind](), dict[str, object](), []
     with ExitStack() as stack:
         there = stack.enter_context(programs.around())
         stack.enter_context(patch.dict(os.environ, side_environment(there)))
         for side in (OURS, MICRO, REAL):
-            systems[side] = asdict(stack.enter_context(_streaming(side, work)))
+            system, per_s = stack.enter_context(_streaming(side, work))
+            systems[side] = asdict(system)
+            found_per_s += [per_s] * (side != REAL)
         systems[BATCH] = stack.enter_context(_batches(work))
-        yield {**there, _SYSTEMS: json.dumps(systems)}
+        yield {**there, _SYSTEMS: json.dumps(systems), _HALF_PER_S: str(min(found_per_s) / 2)}
 
 
 @contextmanager
-def _streaming(side: str, work: Work) -> Iterator[System]:
+def _streaming(side: str, work: Work) -> Iterator[tuple[System, float]]:
+    """Run a system; yield it, warm, and how many events it takes in a second."""
     topics = asyncio.run(new_topics())
 
     def start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -59,9 +62,10 @@ def _streaming(side: str, work: Work) -> Iterator[System]:
         system = System(process.pid, *topics)
         with log_told(log):
             asyncio.run(warm_up(work, system))
+            warm = asyncio.run(turn(work, system))
         if side != OURS:
             _pause(process.pid)
-        yield system
+        yield system, warm.figures[RATE]
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def _turn(kind: str, side: str) -> Sample:
     try:
         if side == BATCH:
             return Sample({RATE: work.bulk / _ask(told)})
-        return asyncio.run(turn(work, System(**told)))
+        return asyncio.run(turn(work, System(**told), float(os.environ[_HALF_PER_S])))
     finally:
         if side != OURS:
             _pause(told["pid"])

@@ -104,11 +104,24 @@ class Fetched:
             self._bytes -= sum(held.sizes)
 
     async def fill(
-        self, partitions: Sequence[TopicPartition], max_records: int, max_bytes: int, *, wait_s: float
+        self,
+        partitions: Sequence[TopicPartition],
+        max_records: int,
+        max_bytes: int,
+        *,
+        wait_s: float,
+        more_s: float = 0.0,
     ) -> None:
         """Fetch until it holds more than ``max_records`` or ``max_bytes``, if there are so many.
 
-        Each partition gives its share, then any of them the rest. If there are no records, it waits for the first one.
+        Each partition gives its share, then any of them the rest.
+
+        Args:
+            partitions: to fetch from.
+            max_records: see there.
+            max_bytes: see there.
+            wait_s: how long to wait for a first record, if there is none.
+            more_s: how long to wait for more than what the client had, if that is not enough.
         """
         share = math.ceil(max_records / len(partitions)) + 1
         # It begins after the last partition of the previous call, so that none is left out for long.
@@ -122,7 +135,7 @@ class Fetched:
                 await self._fetch([partition], lacking)
         lacking = max_records + 1 - self._count
         if lacking > 0 and self._bytes < max_bytes:
-            await self._fetch(partitions, lacking, wait_s=0.0 if any(map(self._holds_some, partitions)) else wait_s)
+            await self._fetch(partitions, lacking, wait_s=more_s if any(map(self._holds_some, partitions)) else wait_s)
 
     def _holds_some(self, partition: TopicPartition) -> bool:
         return partition in self._held and bool(self._held[partition].records)

@@ -35,16 +35,13 @@ def part_of_each(keys: pa.Array, parts: int) -> IntArray:
         mixed = pc.fill_null(keys.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(np.uint64) * _MIX
         return np.asarray((mixed >> np.uint64(32)) % np.uint64(parts), dtype=np.intp)
     coded = keys.dictionary_encode()
-    texts = coded.dictionary.cast(pa.binary() if pa.types.is_binary(keys.type) else pa.string())
-    # The last element is that of null.
-    of_value = [*(zlib.crc32(_bytes(text)) % parts for text in texts.to_pylist()), 0]
-    at = pc.fill_null(coded.indices, len(of_value) - 1).to_numpy(zero_copy_only=False)
-    found: IntArray = np.asarray(of_value, dtype=np.intp)[at]
+    texts = coded.dictionary
+    if not pa.types.is_binary(keys.type):
+        texts = texts.cast(pa.string()).cast(pa.binary())
+    sums = np.fromiter(map(zlib.crc32, texts.to_pylist()), np.uint32, len(texts))
+    of_value = np.append(sums % parts, 0).astype(np.intp)  # the last element is that of null
+    found: IntArray = of_value[pc.fill_null(coded.indices, len(texts)).to_numpy(zero_copy_only=False)]
     return found
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
 
 
 def split(
@@ -65,19 +62,23 @@ def split(
     """
     part_of = part_of_each(run.batch.column(key), parts)
     newest = _newest(run.batch, time_columns, predicates)
-    rows = [np.flatnonzero(part_of == part) for part in range(parts)]
-    raw_bytes = np.diff(np.cumsum([0, *map(len, rows)]) * run.raw_bytes // run.events)
+    counts = np.bincount(part_of, minlength=parts)
+    ends = np.cumsum(counts)
+    ordered: IntArray = np.argsort(part_of.astype(np.uint16), kind="stable")
+    rows = [ordered[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    heartbeats = [_heartbeats(newest[part_of[newest] != part], mine) for part, mine in enumerate(rows)]
+    raw_bytes = np.diff(np.append(0, ends) * run.raw_bytes // run.events)
     return [
-        Run(
-            run.first_seq,
-            run.last_seq,
-            _with_heartbeats(run.batch, mine, newest[part_of[newest] != part]),
-            run.arrival_s,
-            int(raw_bytes[part]),
-            seqs=run.first_seq + mine,
-        )
-        for part, mine in enumerate(rows)
+        Run(run.first_seq, run.last_seq, batch, run.arrival_s, int(raw_bytes[part]), seqs=run.first_seq + rows[part])
+        for part, batch in enumerate(_batches(run.batch, rows, heartbeats))
     ]
+
+
+def _heartbeats(newest: IntArray, rows: IntArray) -> IntArray:
+    """Return the rows that a part gets as heartbeats."""
+    if not len(newest) and not len(rows):
+        return np.zeros(1, dtype=np.intp)  # no row of this run moves a watermark, so neither does this one
+    return newest
 
 
 def _newest(batch: pa.RecordBatch, time_columns: Mapping[str, str], predicates: Sequence[Predicate]) -> IntArray:
@@ -98,10 +99,11 @@ def _newest(batch: pa.RecordBatch, time_columns: Mapping[str, str], predicates: 
     return np.asarray(found, dtype=np.intp)
 
 
-def _with_heartbeats(batch: pa.RecordBatch, rows: IntArray, heartbeats: IntArray) -> pa.RecordBatch:
-    if not len(heartbeats) and not len(rows):
-        heartbeats = np.zeros(1, dtype=np.intp)  # no row of this run moves a watermark, so neither does this one
-    taken = np.append(rows, heartbeats)
-    marks = np.zeros(len(taken), dtype=np.bool_)
-    marks[len(rows) :] = True
-    return batch.take(pa.array(taken)).append_column(HEARTBEAT, pa.array(marks))
+def _batches(batch: pa.RecordBatch, rows: Sequence[IntArray], heartbeats: Sequence[IntArray]) -> list[pa.RecordBatch]:
+    """Return each part's rows, and after them its heartbeats, marked: slices of one batch, which is made once."""
+    pieces = [piece for pair in zip(rows, heartbeats, strict=True) for piece in pair]
+    lengths = np.array([len(piece) for piece in pieces])
+    marks = np.repeat(np.arange(len(pieces)) % 2 == 1, lengths)
+    whole = batch.take(pa.array(np.concatenate(pieces))).append_column(HEARTBEAT, pa.array(marks))
+    ends = np.cumsum(lengths)[1::2].tolist()
+    return [whole.slice(start, end - start) for start, end in zip([0, *ends], ends, strict=False)]
