@@ -138,5 +138,5 @@ def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
 def test_scripts_may_be_run() -> None:
     assert all(
         os.access(ROOT / ".ci" / name, os.X_OK)
-        for name in ("run", "java", "broker", "mosquitto", "browser", "prometheus", "wan", "package")
+        for name in ("run", "java", "broker", "installed", "browser", "prometheus", "wan", "package")
     )
