@@ -85,7 +85,7 @@ async def test_what_came_since_the_client_asked_is_read_at_once(
             await asyncio.sleep(0.01)
     # The client has one record, and asks for no other before that one is taken.
     await put(broker, topic, lines(rows(2, 2)))
-    monkeypatch.setattr(member, "_MORE_S", DEADLINE_S)
+    monkeypatch.setattr(member, "MORE_S", DEADLINE_S)
     chunk = await source.read(100, HUGE)
     assert chunk is not None
     assert events([chunk]) == rows(1, 2)

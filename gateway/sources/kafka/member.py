@@ -21,7 +21,7 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 STOP_S: Final = 15.0
 # How long a read that has some records waits for those that came since the client asked the last time: for a broker
 # nearby a few times as long as it takes to answer.
-_MORE_S: Final = 0.01
+MORE_S: Final = 0.01
 # How long a static member may be away before its partitions go to others; a restart of its gateway is much shorter.
 _SESSION_TIMEOUT_MS: Final = 45_000
 _HEARTBEAT_MS: Final = 1000
@@ -265,13 +265,22 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
     async def fill(self, max_records: int, max_bytes: int, *, wait_s: float) -> None:
         """Fetch records of the partitions that have begun; see ``Fetched.fill``."""
         self._look_for_partitions()
-        await self._fill(max_records, max_bytes, wait_s=wait_s)
-        if 0 < self.fetched.count <= max_records and not self.unfetched():
-            # The client asks for more only once its buffer is empty, so what came since the last call is not there yet.
-            await self._fill(max_records, max_bytes, more_s=_MORE_S)
-
-    async def _fill(self, max_records: int, max_bytes: int, *, wait_s: float = 0.0, more_s: float = 0.0) -> None:
         partitions = self.partitions
+        await self._fill(partitions, max_records, max_bytes, wait_s=wait_s)
+        # Meanwhile they may have been revoked.
+        if self.partitions == partitions and 0 < self.fetched.count <= max_records and not self.unfetched():
+            # The client asks for more only once its buffer is empty, so what came since the last call is not there yet.
+            await self._fill(partitions, max_records, max_bytes, more_s=MORE_S)
+
+    async def _fill(
+        self,
+        partitions: Sequence[TopicPartition],
+        max_records: int,
+        max_bytes: int,
+        *,
+        wait_s: float = 0.0,
+        more_s: float = 0.0,
+    ) -> None:
         await self.fetched.fill(partitions, max_records, max_bytes, wait_s=wait_s, more_s=more_s)
         for partition in partitions:
             if partition in self._consumer.assignment():
