@@ -193,7 +193,7 @@ async def turn(work: Work, system: System, per_s: float = 0.0) -> Sample:
 
     Args:
         work: what the system does.
-        system: it.
+        system: it runs, and is warm.
         per_s: events/s while latency is measured; 0: it is not.
 
     Raises:

@@ -118,8 +118,8 @@ class Fetched:
 
         Args:
             partitions: to fetch from.
-            max_records: see there.
-            max_bytes: see there.
+            max_records: how many are wanted; it fetches one more, to know whether there are more.
+            max_bytes: of memory; it fetches no more once it holds so much.
             wait_s: how long to wait for a first record, if there is none.
             more_s: how long to wait for more than what the client had, if that is not enough.
         """
