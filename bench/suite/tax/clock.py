@@ -268,10 +268,20 @@ def leave_cpu() -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a system; kill it if that takes too long."""
+    """Terminate a system and wait for all its processes; kill what takes too long.
+
+    The JVM of a plain Spark program outlives its Python by a moment, and still writes checkpoints meanwhile.
+    """
+    family: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
     process.terminate()
     try:
         process.wait(_STOPS_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    for late in psutil.wait_procs(family, _STOPS_S)[1]:
+        with suppress(psutil.NoSuchProcess):
+            late.kill()
+    psutil.wait_procs(family, _STOPS_S)
