@@ -9,7 +9,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 # The theme prints a long notice about its successor otherwise.
 BUILD_SITE := NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict -f .ci/site/mkdocs.yml
 
-.PHONY: help bench docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-demo reproduce-esm setup java broker connector mirror mosquitto nats rsyslog browser prometheus wan demo test fuzz faults docs package check lock clean
+.PHONY: help bench docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-patterns reproduce-demo reproduce-esm setup java broker connector mirror frameworks mosquitto nats rsyslog browser prometheus wan demo test fuzz faults docs package check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -37,6 +37,11 @@ connector: ## download Spark's Kafka connector for the bench
 mirror: ## download Kafka's MirrorMaker for the bench
 	@.ci/broker bench/suite/mirror/pom.xml build/mirror
 
+frameworks: setup ## install the peers of the bench that cannot be installed beside Spillway
+	@cmp -s bench/suite/reading/frameworks/requirements.txt build/frameworks/requirements.txt || { \
+	$(BIN)/python -m venv --clear build/frameworks && build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check \
+	-r bench/suite/reading/frameworks/requirements.txt && cp bench/suite/reading/frameworks/requirements.txt build/frameworks; }
+
 nats: ## check for the NATS server of the bench, or install it
 	@.ci/installed nats-server nats-server
 
@@ -61,7 +66,7 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
-test: setup java broker connector mirror mosquitto nats rsyslog browser prometheus wan ## run all tests, in JOBS processes (2)
+test: setup java broker connector mirror frameworks mosquitto nats rsyslog browser prometheus wan ## run all tests, in JOBS processes (2)
 	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25 -rs --no-fold-skipped
@@ -94,7 +99,7 @@ reproduce-state: setup java ## divide keys among lanes, run real queries with st
 docker: ## build the container image, with Docker or Podman
 	@docker/build
 
-bench: setup java broker connector mirror mosquitto nats rsyslog wan ## measure peers and limits side by side (as root, for the WAN); ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed, DATA=FOLDER has real mails, tweets and ticks
+bench: setup java broker connector mirror frameworks mosquitto nats rsyslog wan ## measure peers and limits side by side (as root, for the WAN); ONLY="decode keys" chooses rows, COMPARE=old.json shows what changed, DATA=FOLDER has real mails, tweets and ticks
 	$(BIN)/spillway prepare
 	$(if $(DATA),SPILLWAY_BENCH_DATA="$(DATA)") PYTHONPATH=bench $(BIN)/python -m suite $(ONLY) $(if $(COMPARE),--compare "$(COMPARE)")
 

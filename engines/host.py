@@ -6,18 +6,19 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import SparkSession
 
+from engines.hostfacts import End, HostFile, HostSettings
 from engines.opened import Engine, Opened, Owner
 from engines.query import schemas
 from engines.query.known import KnownQueries, KnownQuery, RefusedError
 from engines.query.reasons import why
+from engines.spark.proxies import free_dropped, settle
 from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
 from engines.spark.tablefiles import TableFiles
@@ -65,51 +66,10 @@ _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
 # After Spark has stopped, its JVM must end within this time; otherwise the host ends.
 _JVM_ENDS_S = 10.0
+# Rows that Spark is done with stay in the JVM for at most this long.
+_FREE_S = 1.0
 _LOOK_S = 0.25
 """How often the host checks whether its JVM runs and whether a gateway is connected."""
-
-
-@dataclass(frozen=True)
-class HostSettings:
-    """How a host runs.
-
-    Attributes:
-        workdir: a folder of this host alone; Spark's files, its certificate and ``host.json`` go there.
-        master: Spark's master.
-        cores: tasks at a time.
-        conf: the user's Spark settings.
-    """
-
-    workdir: Path
-    master: str
-    cores: int
-    conf: Mapping[str, str] = field(default_factory=dict)
-
-
-class HostFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``host.json``, written once the host listens.
-
-    Attributes:
-        host: its name.
-        pid: its process.
-        address: where it listens.
-        port: where it listens.
-        started: seconds since 1970.
-    """
-
-    host: str
-    pid: int
-    address: str
-    port: int
-    started: float
-
-
-@dataclass(frozen=True)
-class End:
-    """Why a host ended, and the exit code for it."""
-
-    reason: str
-    code: int
 
 
 @dataclass
@@ -167,7 +127,7 @@ class Host:
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
-                parts = (self._serve(), self._boot(started_s), self._look(), self._watch_for_notice())
+                parts = (self._serve(), self._boot(started_s), self._look(), self._watch_for_notice(), self._free())
                 work = [group.create_task(part) for part in parts]
                 end = await self._stopped
                 self._on_end(end)
@@ -194,6 +154,7 @@ class Host:
                 )
                 self._session.set_result(session)
                 await in_thread(warm_up, session, self._feeds, self._clock)
+                await in_thread(settle)
         except TimeoutError:
             self._stop(f"Spark was not ready within {_BOOT_S:.0f} s", code=1)
             return
@@ -203,6 +164,11 @@ class Host:
         boot_s = self._clock.now() - started_s
         _log.info("ready after %.1f s on %s", boot_s, settings.master)
         await self._server.mark_ready(boot_s)
+
+    async def _free(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._clock.now() + _FREE_S)
+            free_dropped()
 
     async def _look(self) -> None:
         while True:

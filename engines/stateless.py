@@ -20,6 +20,7 @@ from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.batches import Batches
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
+from engines.streaming.keptplan import KeptPlan
 from engines.streaming.stream import Warmth, put_warm_up
 from engines.streaming.tables import one_batch
 from infra.clock import Clock
@@ -76,6 +77,9 @@ class StatelessStream:
         self._stream = Batches(query, self.feed, self._batch, self._died)
         ends = replace(reports, death=self._cannot_isolate, broken=self._is_broken, exhausted=self._exhausts)
         self._isolation = Isolation(query, clock, ends, self.activity, self._rest, run_s)
+        # Where the answer depends on more than the rows, the query is planned anew for each micro-batch.
+        self._keeps = query.plan.narrow and query.plan.switchable and not self._named
+        self._kept: dict[bool, KeptPlan] = {}
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch has passed.
@@ -146,7 +150,7 @@ class StatelessStream:
         tagged = [item for item in items if item.tag is not None]
         try:
             with self.activity.running():
-                tables = self._evaluated(self.query.build(frame), items)
+                tables = self._evaluated(frame, items)
         except Exception as error:
             if self._stream.stopping or not tagged:
                 raise
@@ -177,11 +181,11 @@ class StatelessStream:
     def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
         schema = self.query.result_schema
         if len(items) == 1:
-            return [one_batch(frame.toArrow(), schema)]
+            return [one_batch(self._table(frame, named=False), schema)]
         if self._named:
-            return _by_selections(frame.toArrow(), items, schema)
+            return _by_selections(self._table(frame, named=False), items, schema)
         # Else only a narrow plan has several items, and there each row is made in the partition of its event.
-        table = frame.select("*", spark_partition_id().alias(_PARTITION)).toArrow()
+        table = self._table(frame, named=True)
         partitions = table.column(_PARTITION).to_numpy()
         if np.any(np.diff(partitions) < 0):
             raise RuntimeError("Spark returned partitions out of order: results cannot be assigned to their runs")
@@ -192,6 +196,18 @@ class StatelessStream:
             results.append(one_batch(table.slice(first, last - first), schema))
             part += len(item.parts)
         return results
+
+    def _table(self, frame: DataFrame, *, named: bool) -> pa.Table:
+        """Return the results of a micro-batch; ``named``: with the partition of each."""
+        build = self._build_named if named else self.query.build
+        if not self._keeps:
+            return build(frame).toArrow()
+        if named not in self._kept:
+            self._kept[named] = KeptPlan(build, frame)
+        return self._kept[named].evaluate(frame)
+
+    def _build_named(self, frame: DataFrame) -> DataFrame:
+        return self.query.build(frame).select("*", spark_partition_id().alias(_PARTITION))
 
 
 def _selections(item: Item) -> object:

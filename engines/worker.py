@@ -10,7 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from engines.host import End, Host, HostSettings
+from engines.host import Host
+from engines.hostfacts import End, HostSettings
 from engines.spark.session import SessionError
 from infra.clock import SystemClock
 from infra.link.keys.trust import TrustError, UserData

@@ -10,6 +10,7 @@ import argparse
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,11 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: dict[str, RowTold] = {}
     failed = False
     for name in chosen.rows or NAMES:
+        begun_s = time.monotonic()
         try:
             rows[name] = _row(name, chosen.turns, console)
         except SideError as error:
             console.print(str(error), style="red", markup=False, soft_wrap=True)
             failed = True
+        console.print(f"{name}: {(time.monotonic() - begun_s) / 60:.1f} minutes", markup=False, highlight=False)
     _tell(rows, before, chosen, console)
     return _FAILED if failed else 0
 

@@ -14,7 +14,7 @@ _ROOMS = {
     "reading": ("kafka", "mqtt", "decode"),
     "arrays": ("reorder", "windows", "keys"),
     "wan": ("payload", "mail", "tweets", "ticks", "frames", "latency", "goodput"),
-    "whole": ("durable", "posted", "idle"),
+    "whole": ("durable", "posted", "idle", "growth"),
     "deciding": ("plan", "burst"),
 }
 

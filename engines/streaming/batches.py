@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from engines.query.known import KnownQuery
 from engines.query.reasons import why
@@ -101,13 +101,23 @@ class Batches:
                 at, batch_id = end, batch_id + 1
 
     def _frame(self, items: Sequence[Item]) -> DataFrame:
-        """Return the rows of runs: each part is a partition, in order."""
-        path = self._folder / "rows"
-        _write(path, [part for item in items for part in item.parts] or [self._nothing])
-        jvm: Any = self._session.sparkContext._jvm  # noqa: SLF001 - as createDataFrame does, without copies in Python
-        batches = jvm.PythonSQLUtils.readArrowStreamFromFile(str(path))
-        rows = jvm.PythonSQLUtils.toDataFrame(batches, self._columns, self._session._jsparkSession)  # noqa: SLF001
-        return DataFrame(rows, self._session)
+        parts = [part for item in items for part in item.parts] or [self._nothing]
+        return frame_of(self._session, self._columns, parts, self._folder / "rows")
+
+
+def frame_of(session: SparkSession, columns: str, parts: Sequence[pa.Buffer], path: Path) -> DataFrame:
+    """Return the rows of Arrow streams: each is a partition, in order.
+
+    Args:
+        session: of the frame.
+        columns: of the rows, as JSON of Spark.
+        parts: the streams, at least one.
+        path: a file that is overwritten; it is not needed later.
+    """
+    _write(path, parts)
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as createDataFrame does, without copies in Python
+    batches = jvm.PythonSQLUtils.readArrowStreamFromFile(str(path))
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, columns, session._jsparkSession), session)  # noqa: SLF001
 
 
 def _write(path: Path, parts: Sequence[pa.Buffer]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import psutil
 import pyarrow as pa
 
-from engines.host import HostFile
+from engines.hostfacts import HostFile
 from infra.clock import SystemClock
 from infra.link.client import HostLink, enrol
 from infra.link.keys.trust import Authority, UserData, new_token

@@ -30,6 +30,10 @@ def in_git() -> frozenset[str]:
     return frozenset(listed.split("\0")) - {""}
 
 
+# These are in the environment of make frameworks.
+ELSEWHERE = frozenset({"faust", "quixstreams"})
+
+
 @cache
 def libraries() -> frozenset[str]:
     return frozenset(packages_distributions()) | sys.stdlib_module_names
@@ -74,7 +78,7 @@ def missing(text: str, files: frozenset[str]) -> list[str]:
         top = module.partition(".")[0]
         file = file_of(module, files)
         if file is None:
-            if top in OURS or top not in libraries() or file_of(top, files) is not None:
+            if top in OURS or top not in libraries() | ELSEWHERE or file_of(top, files) is not None:
                 found.append(module)
         elif name is not None and name not in names_in(file) and file_of(f"{module}.{name}", files) is None:
             found.append(f"{module}.{name}")

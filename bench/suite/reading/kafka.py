@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import orjson
@@ -20,13 +24,17 @@ from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 from suite.brokers import BROKERS, broker
 from suite.reading.decode import NEEDED, Reading, lines
-from suite.row import Row, SideError
+from suite.row import ROOT, Row, SideError
 from suite.turns import OURS, Goal, Sample
 from tests.connectors.kafka_broker import Broker
 
 EVENTS, PARTITIONS, READ_EVENTS, READ_BYTES = 200_000, 4, 20_000, 1 << 24
 RATE = "events/s"
-PEER = "confluent-kafka, orjson"
+PEER, QUIX, FAUST = "confluent-kafka, orjson", "Quix Streams", "Faust"
+_PROGRAMS, _ENVIRONMENT = Path(__file__).parent / "frameworks", ROOT / "build" / "frameworks"
+_FRAMEWORK_S = 240.0
+FAUST_EVENTS = 40_000
+"""Faust takes half a minute for all."""
 _TOPIC = "SPILLWAY_BENCH_TOPIC"
 
 
@@ -120,6 +128,24 @@ def by_confluent() -> Sample:
     return Sample({RATE: EVENTS / took_s})
 
 
+def _by_framework(program: str, events: int) -> Sample:
+    python = _ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        raise SideError(f"{program} is missing: run make frameworks")
+    command = [python, _PROGRAMS / program, os.environ[BROKERS], os.environ[_TOPIC], str(events)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FRAMEWORK_S, check=True)
+    except subprocess.CalledProcessError as error:
+        raise SideError(f"{program}: exit code {error.returncode}\n{error.stderr[-2000:]}") from None
+    except subprocess.TimeoutExpired:
+        raise SideError(f"{program}: not done within {_FRAMEWORK_S:g} s") from None
+    # Faust draws a spinner around it.
+    said = re.search(r"^events/s: (\S+)$", done.stdout, re.MULTILINE)
+    if said is None:
+        raise SideError(f"{program} told no rate:\n{done.stdout[-2000:]}")
+    return Sample({RATE: float(said[1])})
+
+
 class Batches:
     """Collects the needed fields of events, and makes Arrow batches of them."""
 
@@ -139,8 +165,20 @@ class Batches:
 ROW = Row(
     name="kafka",
     title="from Kafka to Arrow batches: JSON of 226 bytes",
-    sides={OURS: ours, PEER: by_confluent, "getmany and msgspec": by_getmany},
-    goals=(Goal(RATE, "getmany and msgspec", 0.85), Goal(RATE, PEER, 5.0)),
-    note="A real broker with 200,000 events in 4 partitions. 4 of 12 fields are needed.",
+    sides={
+        OURS: ours,
+        PEER: by_confluent,
+        QUIX: partial(_by_framework, "quix.py", EVENTS),
+        FAUST: partial(_by_framework, "fauststream.py", FAUST_EVENTS),
+        "getmany and msgspec": by_getmany,
+    },
+    goals=(
+        Goal(RATE, "getmany and msgspec", 0.85),
+        Goal(RATE, PEER, 1.0),
+        Goal(RATE, QUIX, 5.0),
+        Goal(RATE, FAUST, 5.0),
+    ),
+    note="A real broker with 200,000 events in 4 partitions. 4 of 12 fields are needed. Quix Streams and Faust have "
+    f"a Python environment of their own; Faust reads {FAUST_EVENTS:,}.",
     around=around,
 )

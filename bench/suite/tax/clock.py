@@ -104,6 +104,18 @@ async def _produce(producer: AIOKafkaProducer, topic: str, work: Work, first: in
         await producer.send(topic, work.event(number, number))
 
 
+async def pour(work: Work, system: System, per_s: float) -> int:
+    """Send a system events at an even rate, and wait for their results; return how many events.
+
+    Raises:
+        SideError: it ended, or took too long.
+    """
+    async with Results(system.results, system.is_alive, only_new=True).reading() as results, _producer() as producer:
+        events = await _paced(producer, system.events, work, 0, per_s)
+        await results.wait(work.results(events))
+    return events
+
+
 async def _paced(producer: AIOKafkaProducer, topic: str, work: Work, first: int, per_s: float) -> int:
     """Produce at an even rate; return how many events."""
     lasts = max(1.0, _PACED_S * min(1.0, lasts_s()))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from ruamel.yaml import YAML
 
@@ -51,11 +52,17 @@ def query(work: Work, events: str, results: str) -> dict[str, object]:
 
 
 def gateway_of(
-    folder: Path, queries: Mapping[str, object], log: Path, module: Sequence[str] = RUN
+    folder: Path,
+    queries: Mapping[str, object],
+    log: Path,
+    module: Sequence[str] = RUN,
+    *,
+    api_port: int = 0,
+    cloud: Mapping[str, object] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
-    """Start a gateway with queries by name."""
+    """Start a gateway with queries by name; ``cloud`` replaces keys of that section."""
     config = {
-        "gateway": {"state_dir": str(folder / "state"), "api": {"listen": "127.0.0.1:0"}},
+        "gateway": {"state_dir": str(folder / "state"), "api": {"listen": f"127.0.0.1:{api_port}"}},
         "private": {"spark": {"master": "local[1]"}},
         "cloud": {
             "provider": "process",
@@ -63,6 +70,7 @@ def gateway_of(
             "boot": "30s",
             "billing": {"period": "1h", "minimum": "1h", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
             "budget": {"usd_per_day": 5},
+            **cloud,
         },
         "queries": dict(queries),
     }

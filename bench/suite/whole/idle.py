@@ -95,5 +95,5 @@ ROW = Row(
     note="200 queries that read one Kafka topic, and one query; the difference for each of the other 199. All have "
     "answered 100 events; then nothing comes for 30 s, of which the last 20 are measured.",
     around=around,
-    turns_most=3,
+    turns_most=1,
 )
