@@ -8,6 +8,7 @@ import tempfile
 import uuid
 
 import faust
+
 from suite.reading.frameworks.taken import Taken
 
 

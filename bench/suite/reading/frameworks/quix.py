@@ -6,6 +6,7 @@ import sys
 import uuid
 
 from quixstreams import Application
+
 from suite.reading.frameworks.taken import Taken
 
 
