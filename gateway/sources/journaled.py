@@ -218,18 +218,27 @@ class _JsonDecoder:
         return _with_column(batch, self._schema, at, topics), dead
 
     def dead_among(self, records: Sequence[bytes]) -> list[tuple[int, str]]:
-        return self._decoded(records)[1]
+        lines, dead = _parted(records)
+        return sorted([*dead, *self._lines.dead(lines)])
 
     def _decoded(self, records: Sequence[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        lines, dead = list(records), []
-        for i, line in enumerate(lines):
-            problem = _problem(line)
-            if problem:
-                # The decoder counts a blank line neither as an event nor as dead.
-                lines[i] = b""
-                dead.append((i, problem))
+        lines, dead = _parted(records)
         batch, undecodable = self._lines.decode(lines)
         return batch, sorted([*dead, *undecodable])
+
+
+def _parted(records: Sequence[bytes]) -> tuple[list[bytes], list[tuple[int, str]]]:
+    """Return records as lines, those that cannot be one blank, and (index, reason) of each of these.
+
+    The decoder counts a blank line neither as an event nor as dead.
+    """
+    lines, dead = list(records), []
+    for i, line in enumerate(lines):
+        problem = _problem(line)
+        if problem:
+            lines[i] = b""
+            dead.append((i, problem))
+    return lines, dead
 
 
 class _RawDecoder:

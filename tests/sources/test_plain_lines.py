@@ -58,6 +58,7 @@ LINE = st.one_of(
 )
 
 
+OBLIGATORY = pa.schema([field.with_nullable(False) for field in SCHEMA])
 NEEDS_ARROW = SCHEMA.append(pa.field("t", pa.struct([("x", pa.int32())])))
 
 
@@ -86,6 +87,15 @@ def test_a_line_means_the_same_alone_and_among_others(lines: list[bytes]) -> Non
     alone = [decoder.decode([line]) for line in lines]
     assert together.to_pylist() == [row for batch, _ in alone for row in batch.to_pylist()]
     assert dead == [(i, reasons[0][1]) for i, (_, reasons) in enumerate(alone) if reasons]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(LINE, max_size=8), st.booleans(), st.sampled_from([SCHEMA, NEEDS_ARROW, OBLIGATORY]))
+@example([b'{"at": "2024-02-30"}'], False, SCHEMA)
+@example([b"{}"], False, OBLIGATORY)
+def test_what_is_judged_dead_is_what_cannot_be_decoded(lines: list[bytes], strict: bool, schema: pa.Schema) -> None:
+    decoder = LineDecoder(schema, strict=strict)
+    assert decoder.dead(lines) == decoder.decode(lines)[1]
 
 
 ORDINARY = {

@@ -52,6 +52,17 @@ class LineDecoder:
                 pass  # some line is blank, bad or needs Arrow
         return self._decode_each(lines)
 
+    def dead(self, lines: list[bytes]) -> list[tuple[int, str]]:
+        """Return (index, reason) of each bad line, as ``decode`` does, sooner if there is none."""
+        if self._plain is not None and lines:
+            try:
+                self._plain.judge(lines)
+            except UnsureError:
+                pass
+            else:
+                return []
+        return self._decode_each(lines)[1]
+
     def _decode_each(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         dead: list[tuple[int, str]] = []
         numbered: list[tuple[int, bytes]] = []
