@@ -34,8 +34,12 @@ RUN = ("gateway", "run")
 def gateway(
     folder: Path, work: Work, log: Path, events: str, results: str, module: Sequence[str] = RUN
 ) -> subprocess.Popen[bytes]:
-    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics."""
-    return gateway_of(folder, {"tax": query(work, events, results)}, log, module)
+    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics.
+
+    The query is named by its topic, and so is its consumer group: in another gateway's, that one stays a member for a
+    while after it has ended, and the partitions are its.
+    """
+    return gateway_of(folder, {f"q-{events}": query(work, events, results)}, log, module)
 
 
 def query(work: Work, events: str, results: str) -> dict[str, object]:

@@ -52,7 +52,8 @@ def _running(vms: int) -> Iterator[System]:
         log = Path(name) / "log"
         process = gateway_of(
             Path(name),
-            {"growth": {**query(work, events, results), **(spread if vms else {})}},
+            # Its name is that of its consumer group, in which a gateway that has ended stays a member for a while.
+            {f"growth-{vms}": {**query(work, events, results), **(spread if vms else {})}},
             log,
             ("suite.whole.gateway",),
             api_port=port,

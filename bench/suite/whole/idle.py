@@ -57,7 +57,9 @@ def _idle(queries: int) -> _Used:
     asyncio.run(fill(events, work, 100))
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         log = Path(name) / "log"
-        all_queries: Mapping[str, object] = {f"q{at:03}": query(work, events, results) for at in range(queries)}
+        # A name is that of a consumer group, in which a gateway that has ended stays a member for a while.
+        names = [f"q{at:03}-of-{queries}" for at in range(queries)]
+        all_queries: Mapping[str, object] = {each: query(work, events, results) for each in names}
         process = gateway_of(Path(name), all_queries, log)
         leave_cpu()
         try:
