@@ -80,6 +80,7 @@ class StatelessStream:
         # Where the answer depends on more than the rows, the query is planned anew for each micro-batch.
         self._keeps = query.plan.narrow and query.plan.switchable and not self._named
         self._kept: dict[bool, KeptPlan] = {}
+        self._no_rows: DataFrame | None = None
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch has passed.
@@ -202,8 +203,10 @@ class StatelessStream:
         build = self._build_named if named else self.query.build
         if not self._keeps:
             return build(frame).toArrow()
+        if self._no_rows is None:
+            self._no_rows = frame  # the warm-up's; a plan keeps alive what it is made of
         if named not in self._kept:
-            self._kept[named] = KeptPlan(build, frame)
+            self._kept[named] = KeptPlan(build, self._no_rows)
         return self._kept[named].evaluate(frame)
 
     def _build_named(self, frame: DataFrame) -> DataFrame:

@@ -26,7 +26,7 @@ class KeptPlan:
 
     Args:
         build: applies the query to rows. Its plan is narrow, and its answer depends on the rows alone.
-        rows: of any micro-batch.
+        rows: of any micro-batch, best without rows, as they live as long as the plan.
 
     Attributes:
         kept: False if the rows were not found in the plan, so that the query is planned for each micro-batch.
