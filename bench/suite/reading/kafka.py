@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -134,7 +135,8 @@ def _by_framework(program: str, events: int) -> Sample:
         raise SideError(f"{program} is missing: run make frameworks")
     command = [python, _PROGRAMS / program, os.environ[BROKERS], os.environ[_TOPIC], str(events)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_FRAMEWORK_S, check=True)
+        with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
+            done = subprocess.run([*command, folder], capture_output=True, text=True, timeout=_FRAMEWORK_S, check=True)
     except subprocess.CalledProcessError as error:
         raise SideError(f"{program}: exit code {error.returncode}\n{error.stderr[-2000:]}") from None
     except subprocess.TimeoutExpired:

@@ -1,10 +1,9 @@
-"""``python fauststream.py BROKERS TOPIC EVENTS``: reads a topic with Faust; prints events/s."""
+"""``python fauststream.py BROKERS TOPIC EVENTS FOLDER``: reads a topic with Faust; prints events/s."""
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import uuid
 
 import faust
@@ -12,12 +11,12 @@ import faust
 from suite.reading.frameworks.taken import Taken
 
 
-def main(brokers: str, topic: str, events: int) -> None:
+def main(brokers: str, topic: str, events: int, folder: str) -> None:
     """Read until all events are there; the process then ends at once, as nothing is to be kept."""
     app = faust.App(
         f"bench-{uuid.uuid4()}",
         broker=f"kafka://{brokers}",
-        datadir=tempfile.mkdtemp(prefix="spillway-bench-"),
+        datadir=folder,
         consumer_auto_offset_reset="earliest",
         topic_disable_leader=True,
         web_enabled=False,
@@ -35,4 +34,4 @@ def main(brokers: str, topic: str, events: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

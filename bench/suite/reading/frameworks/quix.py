@@ -1,4 +1,4 @@
-"""``python quix.py BROKERS TOPIC EVENTS``: reads a topic with Quix Streams; prints events/s."""
+"""``python quix.py BROKERS TOPIC EVENTS FOLDER``: reads a topic with Quix Streams; prints events/s."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from quixstreams import Application
 from suite.reading.frameworks.taken import Taken
 
 
-def main(brokers: str, topic: str, events: int) -> None:
+def main(brokers: str, topic: str, events: int, folder: str) -> None:
     """Read until all events are there."""
-    app = Application(broker_address=brokers, consumer_group=str(uuid.uuid4()), auto_offset_reset="earliest")
+    group = str(uuid.uuid4())
+    app = Application(broker_address=brokers, consumer_group=group, auto_offset_reset="earliest", state_dir=folder)
     taken = Taken(events)
 
     def take(event: dict[str, object]) -> None:
@@ -25,4 +26,4 @@ def main(brokers: str, topic: str, events: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
