@@ -18,6 +18,7 @@ from gateway.fleet.books import Books
 from gateway.fleet.clouds import make_cloud
 from gateway.fleet.membership import Membership
 from gateway.fleet.ownership import Ownership
+from gateway.fleet.quota.quotakeeper import QuotaKeeper
 from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation
@@ -45,7 +46,7 @@ from infra.link.keys.trust import Authority
 from infra.service.servicemanager import ServiceManager
 from infra.threads import run_to_end
 from infra.together import all_or_none, end_tasks
-from policies.signals import Command, DrainAll, Event, QueryOpened, QuerySlot, SlotEnded, StopAll
+from policies.signals import Command, DrainAll, Event, QuerySlot, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.1
@@ -94,6 +95,8 @@ class Daemon:
             clock=clock,
             fleet=self._membership.books,
         )
+        holder = self._membership.vm_tag(self._authority.fleet)
+        self._quota = QuotaKeeper(config, holder, self._deciding.grant, clock)
         self._cloud = make_cloud(config, clock)
         self._memory = MemoryPool(config.gateway.memory_bytes)
         self._tracing = Tracing(config.gateway.traces, clock)
@@ -192,6 +195,7 @@ class Daemon:
     async def _own(self) -> None:
         await self._membership.begin()
         await self._books.join()
+        await self._quota.begin(inherits=bool(self._books.inherited), spent=self._books.before)
         self._deciding.restore(self._books.restored)
         self._actuator.handle_earlier_vms()
 
@@ -242,6 +246,7 @@ class Daemon:
             wall_s,
         )
         self._books.save_soon()
+        self._quota.need(self._scheduler.needs(now_s))
         self._add_moment(now_s, slots)
         if self._recorder is not None:
             states = [str(state) for state in self._scheduler.vms.values()]
@@ -261,7 +266,7 @@ class Daemon:
 
     def _check(self) -> None:
         self._manager.alive(self._clock.now())
-        mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
+        mistake = self._supervision.look() or self._actuator.failure or self._home.mistake or self._quota.failure
         if mistake is not None:
             self._fail(f"internal error: {mistake!r}")
         if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
@@ -294,6 +299,7 @@ class Daemon:
         await self._home.stop_watching()
         await self._deciding.stop_learning()
         await self._actuator.terminate_all()
+        await self._quota.end()
         await self._books.close()
         await self._deciding.close()
         await self._history.close()
@@ -353,17 +359,7 @@ class Daemon:
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
         """Report an opened query to the scheduler, and open it on the VMs; a suspect is kept off VMs."""
-        self._deciding.handle(
-            lambda event_id, at_s: QueryOpened(
-                event_id=event_id,
-                at_s=at_s,
-                query=query.name,
-                switchable=query.switchable,
-                reason=query.stays_home,
-                whole=query.stateful and not query.divided,
-                divided=query.divided,
-            )
-        )
+        self._deciding.opened(query)
         if not on_trial:
             self._actuator.admit(query.name)
 

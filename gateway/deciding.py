@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.fleet.bootfile import BootFile
 from gateway.fleet.fitting import Fitter
+from gateway.query.running import RunningQuery
 from gateway.views.moneyview import log_bill
 from gateway.views.why.commandwords import CommandLines
 from gateway.views.why.decisions import DecisionLog
@@ -17,7 +18,19 @@ from gateway.views.why.eventlog import EventLog
 from infra.clock import Clock
 from policies.choose import Policies
 from policies.money.ledger import LedgerState
-from policies.signals import Ask, BootsRestored, BudgetFrozen, Command, Event, Fit, LedgerRestored, SlotAnswered
+from policies.quota.requests import Allowance
+from policies.signals import (
+    Ask,
+    BootsRestored,
+    BudgetFrozen,
+    Command,
+    Event,
+    Fit,
+    LedgerRestored,
+    QueryOpened,
+    QuotaGranted,
+    SlotAnswered,
+)
 from policies.steering import SettingsChanged
 
 _LOG = logging.getLogger(__name__)
@@ -86,6 +99,24 @@ class Deciding:
     def freeze(self, why: str) -> None:
         """Reserve no more money, because of ``why``; continue if it is empty."""
         self.handle(lambda event_id, at_s: BudgetFrozen(event_id=event_id, at_s=at_s, why=why))
+
+    def grant(self, allowance: Allowance) -> None:
+        """Use this part of the quota."""
+        self.handle(lambda event_id, at_s: QuotaGranted(event_id=event_id, at_s=at_s, allowance=allowance))
+
+    def opened(self, query: RunningQuery) -> None:
+        """Note what is known of a query that was opened."""
+        self.handle(
+            lambda event_id, at_s: QueryOpened(
+                event_id=event_id,
+                at_s=at_s,
+                query=query.name,
+                switchable=query.switchable,
+                reason=query.stays_home,
+                whole=query.stateful and not query.divided,
+                divided=query.divided,
+            )
+        )
 
     def handle(self, make_event: MakeEvent) -> None:
         """Pass the scheduler an event between two slots, and carry out its commands."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from policies.advice import Advice, Option, PolicyAnswer, Question
 from policies.money.billing import NO_TRAFFIC, Traffic
 from policies.money.ledger import LedgerState
+from policies.quota.requests import Allowance
 from policies.slot import HOME as HOME
 from policies.slot import QuerySlot as QuerySlot
 
@@ -87,6 +88,13 @@ class BudgetFrozen(Event):
     """Nothing more may be reserved, for this reason; without a reason it may be again."""
 
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaGranted(Event):
+    """What the gateway may use from now on of the quota that it shares with others; nothing before the first one."""
+
+    allowance: Allowance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

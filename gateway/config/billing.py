@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gateway.config.rented import Provider, RentedConfig
-from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Usd
+from gateway.config.words.fields import Duration, Finding, LongerThanZero, QueryName, Section, Usd
 from infra.clouds.providers.prices import listed_usd_per_hour
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
@@ -51,6 +51,21 @@ class BudgetConfig(Section):
     usd_per_hour: Usd | None = Field(default=None, examples=[1.5])
     usd_per_query_day: Usd | None = Field(default=None, examples=[2])
     when_spent: Literal["stay_home", "shed"] = "stay_home"
+
+
+class QuotaConfig(Section):
+    """Limits of VMs and money that several gateways share, in ``object_store``; each has limits of its own, too.
+
+    Attributes:
+        name: gateways with the same name and the same object store share the quota.
+        max_vms: VMs of all its gateways at a time.
+        usd_per_day: money for all its gateways in a day (UTC). A new limit counts from the next day on. Default: no
+            limit.
+    """
+
+    name: QueryName = Field(examples=["analytics"])
+    max_vms: int = Field(ge=1, le=1000, examples=[20])
+    usd_per_day: Annotated[Usd, Field(gt=0)] | None = Field(default=None, examples=[50])
 
 
 def billing_findings(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> list[Finding]:

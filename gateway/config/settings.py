@@ -61,6 +61,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         sheds=budget.when_spent == "shed",
         boot_within_s=boot_within_s(config.cloud),
         freezes=tuple(window.terms for window in config.cloud.freeze),
+        quota=config.gateway.quota is not None,
     )
 
 

@@ -12,11 +12,19 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
 from engines.spark.sparkconf import DRIVER_MEMORY
-from gateway.config.billing import BillingConfig, BudgetConfig, billing_findings, billing_terms, size_prices
+from gateway.config.billing import (
+    BillingConfig,
+    BudgetConfig,
+    QuotaConfig,
+    billing_findings,
+    billing_terms,
+    size_prices,
+)
 from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
 from gateway.config.connectors.security import ServerTlsConfig
 from gateway.config.rented import Name, Provider, RentedConfig, rented_findings
 from gateway.config.sections.extras import why_missing
+from gateway.config.sections.freezing import FreezeConfig
 from gateway.config.words.fields import (
     Address,
     AnyPath,
@@ -33,16 +41,12 @@ from gateway.config.words.fields import (
     Size,
     SparkSetting,
     SparkValue,
-    TimeOfDay,
-    Zone,
     refuse,
 )
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
-from policies.vms.freezing import FreezeWindow
 
 _LEASE_LEAST_S = 5.0
-_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _POD_MOUNT: Final = re.compile(r"spark\.kubernetes\.executor\.volumes\.[^.]+\.[^.]+\.mount\.path")
 _POD_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
@@ -140,12 +144,14 @@ class GatewayConfig(Section):
         log: the file of the log.
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
-        object_store: where the lease of the fleet is stored: a bucket, or a folder that its gateways share.
+        object_store: where the lease of the fleet, and the quota, are stored: a bucket, or a folder that the gateways
+            share.
         watch: whether the config file is read again each time it changes.
         drain_timeout_s: how long a gateway that ends delivers what it has read; the rest is delivered after the next
             start.
         traces: traces of some runs for a collector of OpenTelemetry; None: no traces.
         lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
+        quota: limits of VMs and money that this gateway shares with others; see docs/scaling.md.
     """
 
     state_dir: AnyPath = Field(examples=["./state"])
@@ -162,6 +168,7 @@ class GatewayConfig(Section):
     )
     lease_s: Duration = Field(default=30.0, alias="lease")
     traces: TracesConfig | None = None
+    quota: QuotaConfig | None = None
 
     @property
     def log_file(self) -> Path:
@@ -169,12 +176,15 @@ class GatewayConfig(Section):
         return self.log.file or self.state_dir / "log" / "gateway.log"
 
     @model_validator(mode="after")
-    def _fleet_has_a_store(self) -> Self:
+    def _what_is_shared_has_a_store(self) -> Self:
         if self.fleet is not None and self.object_store is None:
             what = "a fleet needs an object_store that its gateways share; add {bucket: NAME} or {folder: PATH}"
             refuse([Finding(key=("object_store",), what=what)])
-        if self.fleet is None and self.object_store is not None:
-            what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
+        if self.quota is not None and self.object_store is None:
+            what = "a quota needs an object_store that its gateways share; add {bucket: NAME} or {folder: PATH}"
+            refuse([Finding(key=("object_store",), what=what)])
+        if self.fleet is None and self.quota is None and self.object_store is not None:
+            what = "without a fleet or a quota nothing is kept in the object_store; add fleet: NAME, or remove it"
             refuse([Finding(key=("fleet",), what=what)])
         if isinstance(self.object_store, BucketConfig) and (missing := why_missing("buckets", "s3")):
             refuse([Finding(key=("object_store",), what=missing)])
@@ -273,30 +283,6 @@ class EmulateLinkConfig(Section):
     def bytes_per_s(self) -> float:
         """Return how many bytes pass each way in a second."""
         return self.rate_bits_per_s / 8
-
-
-class FreezeConfig(Section):
-    """A time of the week in which no VM is launched or given back.
-
-    Attributes:
-        days: the days on which it begins.
-        begin_s: the time of the day at which it begins.
-        end_s: the time at which it ends; on the next day if it is not after ``from``.
-        zone: the time zone of days and times, by its IANA name.
-    """
-
-    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(
-        default=_DAYS, examples=[["sat", "sun"]]
-    )
-    begin_s: TimeOfDay = Field(alias="from", examples=["22:00"])
-    end_s: TimeOfDay = Field(alias="to", examples=["06:00"])
-    zone: Zone = Field(default="UTC", examples=["Europe/Berlin"])
-
-    @property
-    def terms(self) -> FreezeWindow:
-        """Return it as the scheduler gets it."""
-        days = tuple(number for number, day in enumerate(_DAYS) if day in self.days)
-        return FreezeWindow(days=days, begin_s=self.begin_s, end_s=self.end_s, zone=self.zone)
 
 
 class CloudConfig(RentedConfig):

@@ -99,7 +99,8 @@ class Books:
 
     Attributes:
         restored: what was spent. Everything that an earlier gateway had reserved counts as spent.
-        inherited: the VMs for which an earlier gateway had reserved money when it died.
+        before: what was spent and reserved when the earlier gateway ended.
+        inherited: the VMs for which it had reserved money then.
 
     Raises:
         StateError: the file cannot be read.
@@ -128,6 +129,7 @@ class Books:
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._local = self._saved = self.restored = _read(path)
+        self.before = self._local
         self.inherited: frozenset[str] = frozenset()
         if fleet is None:
             self._continue(self._local)
@@ -149,7 +151,7 @@ class Books:
 
     def _continue(self, state: LedgerState) -> None:
         """Continue with what was booked before; warn of reservations that nobody settled."""
-        self._saved = state
+        self._saved = self.before = state
         self.inherited = frozenset(held.name for held in state.reserved)
         ledger = Ledger(Budget(), state)
         terms = self._terms

@@ -102,6 +102,7 @@ class Ledger:
     Attributes:
         frozen: why nothing more may be reserved now; empty if it may.
         overrun_usd: what was booked without a reservation.
+        granted_usd: by day, the gateway's part of a limit that it shares with others; None: it shares none.
     """
 
     def __init__(self, budget: Budget, state: LedgerState | None = None) -> None:
@@ -111,6 +112,7 @@ class Ledger:
         self._sums_of: dict[str, tuple[Reservation, Mapping[str, float]]] = {}
         self.frozen = ""
         self.overrun_usd = 0.0
+        self.granted_usd: Mapping[int, float] | None = None
         if state is not None:
             self.restore(state)
 
@@ -127,13 +129,13 @@ class Ledger:
 
     def spent_usd(self, at_s: float) -> float:
         """Return what was spent on the day of ``at_s``."""
-        return math.fsum(usd for (hour, _), usd in self._spent.items() if _day(hour) == _day(_hour(at_s)))
+        return math.fsum(usd for (hour, _), usd in self._spent.items() if _day(hour) == day_of(at_s))
 
     def spent_by_query(self, at_s: float) -> dict[str, float]:
         """Return what each query spent on the day of ``at_s``."""
         found: dict[str, float] = {}
         for (hour, query), usd in self._spent.items():
-            if _day(hour) == _day(_hour(at_s)):
+            if _day(hour) == day_of(at_s):
                 found[query] = found.get(query, 0.0) + usd
         return found
 
@@ -161,15 +163,36 @@ class Ledger:
         self._sums_of[held.name] = held, sums
         return sums
 
-    def left_usd(self, at_s: float) -> float:
-        """Return what is neither spent nor reserved, in the hour or in the day of ``at_s``, whichever is less."""
-        return min(left for _, left, _ in self._limits(at_s))
+    def left_usd(self, at_s: float, *, granted: bool = True) -> float:
+        """Return what is neither spent nor reserved, in the hour or in the day of ``at_s``, whichever is less.
+
+        Args:
+            at_s: now.
+            granted: whether only what is granted so far counts.
+        """
+        left_usd = min(left for _, left, _ in self._limits(at_s))
+        return min(left_usd, self.granted_left_usd(at_s)) if granted else left_usd
+
+    def granted_left_usd(self, at_s: float) -> float:
+        """Return what is neither spent nor reserved of what is granted for the day of ``at_s``."""
+        if self.granted_usd is None:
+            return math.inf
+        return self.granted_usd.get(day_of(at_s), 0.0) - self.committed_usd(day_of(at_s))
+
+    def committed_usd(self, day: int) -> float:
+        """Return what was spent and reserved for a day."""
+        return math.fsum(part.usd for part in self._committed() if _day(part.hour) == day)
+
+    @property
+    def committed_by_day(self) -> dict[int, float]:
+        """Return what was spent and reserved for each day."""
+        return {day: self.committed_usd(day) for day in {_day(part.hour) for part in self._committed()}}
 
     def query_left_usd(self, query: str, at_s: float) -> float:
         """Return what a query may still spend on the day of ``at_s``."""
         if self._budget.usd_per_query_day is None:
             return math.inf
-        day = _day(_hour(at_s))
+        day = day_of(at_s)
         committed = (part.usd for part in self._committed() if _day(part.hour) == day and part.query == query)
         return self._budget.usd_per_query_day - math.fsum(committed)
 
@@ -195,7 +218,7 @@ class Ledger:
         if usd_per_s <= 0:
             return None
         in_s = (max(0.0, self.query_left_usd(query, at_s)) + paid_ahead_usd) / usd_per_s
-        ends_s = (_day(_hour(at_s)) + 1) * DAY_S
+        ends_s = (day_of(at_s) + 1) * DAY_S
         return LimitForecast(f"usd_per_query_day of {query}", in_s) if at_s + in_s < ends_s else None
 
     def _limits(self, at_s: float) -> list[tuple[str, float, float]]:
@@ -359,6 +382,11 @@ def _joined(parts: tuple[LedgerEntry, ...], new: tuple[LedgerEntry, ...]) -> tup
         else:
             joined[at] = LedgerEntry(part.hour, part.query, joined[at].usd + part.usd)
     return tuple(joined)
+
+
+def day_of(at_s: float) -> int:
+    """Return the day of a time, counted from 1970."""
+    return _day(_hour(at_s))
 
 
 def _hour(at_s: float) -> int:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from policies.money.billing import BillingTerms, decision_due_s
 from policies.money.ledger import Budget, Ledger, LimitForecast
+from policies.quota.part import QuotaPart
 from policies.signals import BootEstimate, Event, SlotEnded, VmAdopted, VmGone, VmReady
 from policies.vms.boots import BootHistory
 from policies.vms.machine import VmAccount, VmBill, costs
+from policies.vms.story import StoryLine
 from policies.vms.use import BlockUse
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
@@ -24,17 +26,6 @@ _SAME_S = 1e-6
 _SAME_USD = 1e-9
 _STORY_LINES = 200
 _STORIES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class StoryLine:
-    """One event in the life of a VM, and the reason."""
-
-    at_s: float
-    event_id: str
-    happened: VmInput
-    state: VmState
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +56,7 @@ class Fleet:
 
     Attributes:
         boots: the latest boots.
+        quota: what may be used of the quota, if there is one.
     """
 
     def __init__(self, terms: BillingTerms, budget: Budget, slot_s: float, boot_s: float) -> None:
@@ -72,6 +64,7 @@ class Fleet:
         self.boots = BootHistory(boot_s)
         self._slot_s = slot_s
         self.ledger = Ledger(budget)
+        self.quota = QuotaPart(self.ledger)
         self.live: dict[str, VmAccount] = {}
         self.next = VmAccount("vm-1", terms)
         self._started = self._stopped = 0
@@ -180,7 +173,8 @@ class Fleet:
     def affords(self, expected_bytes_per_s: Mapping[str, float], at_s: float) -> bool:
         """Return whether the first block of one more VM, with the expected egress, would fit into the budget now."""
         payers, usd = self._first_block(expected_bytes_per_s, at_s)
-        return bool(payers) and math.fsum(usd.values()) <= self.ledger.left_usd(self.wall_s(at_s)) + _SAME_USD
+        left_usd = self.ledger.left_usd(self.wall_s(at_s), granted=self.quota.is_spent)
+        return bool(payers) and math.fsum(usd.values()) <= left_usd + _SAME_USD
 
     def became_ready(self, machine: VmAccount, event: VmReady) -> None:
         """Note that a VM can take events, since when it is billed, and at what price."""
@@ -207,6 +201,7 @@ class Fleet:
         machine.settled_s = machine.billed_s(event.booked_s)
         machine.settled_usd = machine.terms.time_usd(machine.settled_s)
         why = obstacle or (f"max_vms = {max_vms} is reached" if len(self.live) >= max_vms else "")
+        why = why or self.quota.why_no_permit(len(self.live))
         if not why and not self._reserve(machine, machine.owed_usd(event.at_s), event.at_s, machine.block_end_s):
             why = self.ledger.frozen or "the budget has no room for it"
         self.step(machine, VmInput.ADOPTED, event)

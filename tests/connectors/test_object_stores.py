@@ -1,4 +1,4 @@
-"""Both object stores keep the same promises; S3's is tested with a real server, and with one that injects faults."""
+"""All object stores keep the same promises; S3's is tested with a real server, and with one that injects faults."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from infra.objectstore.base import ConflictError, ObjectStore, StoreRefusedError, StoreUnavailableError
 from infra.objectstore.folder import FolderStore
+from infra.objectstore.memory import MemoryStore
 from infra.objectstore.s3 import S3Store
 from infra.objectstore.versions import OvertakenError, Version, Versions
 from tests.connectors.s3_server import Fault, S3Server, faulty
@@ -18,11 +19,14 @@ from tests.connectors.s3_server import Fault, S3Server, faulty
 MakeStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["s3", "folder"])
+@pytest.fixture(params=["s3", "folder", "memory"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """Creates stores for the same place, as two gateways would."""
     if request.param == "folder":
         return lambda: FolderStore(tmp_path / "store")
+    if request.param == "memory":
+        one = MemoryStore()
+        return lambda: one
     server: S3Server = request.getfixturevalue("s3_server")
     bucket: str = request.getfixturevalue("bucket")
     return lambda: S3Store(bucket, prefix="some/where", endpoint=server.endpoint)

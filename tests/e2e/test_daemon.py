@@ -144,12 +144,16 @@ def test_two_queries_share_one_vm_one_of_them_with_protected_fields(
     queries["second"]["payload"] = {"encrypt": ["sender"], "tokenize": ["message_id"], "private": ["sent", "cc"]}
     with receiving() as collector:
         traces = {"endpoint": collector.endpoint, "sample": "100%"}
-        gateway = Gateway(tmp_path, state_dir, queries, more={"traces": traces})
+        quota = {"name": "town", "max_vms": 1, "usd_per_day": 100}
+        more = {"traces": traces, "quota": quota, "object_store": {"folder": str(tmp_path / "store")}}
+        gateway = Gateway(tmp_path, state_dir, queries, more=more)
         gateway.run_until_drained()
     assert gateway.rows("first") == gateway.rows("second") == expected_rows(mails)
     check_traces(collector, len(mails))
     totals = gateway.totals()
     assert totals["vms"]["started"] == totals["vms"]["stopped"] == 1
+    # Its permit of the quota was taken and renewed while it lived, and is free again.
+    assert max(int(path.name) for path in (tmp_path / "store/quotas/town/vms/0000").iterdir()) % 2 == 0
     assert re.search(r"query second: .*% to vm-", gateway.log.read_text())
     assert re.search(r"query second: [\d,]+ events \([^)]*vm-", gateway.log.read_text())
     ((line, *_),) = [path.read_text().splitlines() for path in (state_dir / "queries/second/audit").iterdir()]

@@ -249,7 +249,8 @@ async def test_without_a_fleet_nothing_is_owned(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ({"fleet": "town"}, "a fleet needs an object_store"),
-        ({"object_store": {"folder": "x"}}, "without a fleet nothing"),
+        ({"quota": {"name": "town", "max_vms": 2}}, "a quota needs an object_store"),
+        ({"object_store": {"folder": "x"}}, "without a fleet or a quota nothing"),
         ({"fleet": "town", "object_store": {"folder": "x"}, "lease": "4s"}, "too short for an owner to renew it"),
     ],
 )

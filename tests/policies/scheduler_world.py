@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.core.decide.scheduler import Scheduler
 from policies.money.ledger import Budget
+from policies.quota.requests import Allowance
 from policies.signals import (
     HOME,
     Command,
@@ -19,6 +20,7 @@ from policies.signals import (
     Event,
     QueryOpened,
     QuerySlot,
+    QuotaGranted,
     SetRoute,
     SlotEnded,
     StartVm,
@@ -62,16 +64,25 @@ class World(RuleBasedStateMachine):
         self.pins: dict[str, tuple[float, float]] = {}
         self.budget = Budget()
         self.wall_ahead_s = 1.7e9
+        self.granted = Allowance(MAX_VMS, None)
 
     periods = st.none() | st.floats(0.5, 12)
 
-    @initialize(day=periods, hour=periods, query_day=periods, mbytes=st.sampled_from([0, 5]))
-    def open(self, day: float | None, hour: float | None, query_day: float | None, mbytes: int) -> None:
+    @initialize(
+        day=periods,
+        hour=periods,
+        query_day=periods,
+        mbytes=st.sampled_from([0, 5]),
+        quota=st.sampled_from([False, True]),
+    )
+    def open(self, day: float | None, hour: float | None, query_day: float | None, mbytes: int, quota: bool) -> None:
         self.egress_bytes = mbytes * 1_000_000
         period_usd = TERMS.time_usd(20.0)
         self.budget = Budget(*(None if limit is None else limit * period_usd for limit in (day, hour, query_day)))
         settings = [OF_QUERIES[name] for name in QUERIES]
-        self.scheduler = Scheduler(scheduler_settings(*settings, max_vms=MAX_VMS, budget=self.budget))
+        self.scheduler = Scheduler(scheduler_settings(*settings, max_vms=MAX_VMS, budget=self.budget, quota=quota))
+        if quota:
+            self.granted = Allowance()
 
     # ------------------------------------------------------------------------------------------------------ the world
 
@@ -89,7 +100,7 @@ class World(RuleBasedStateMachine):
                 assert not self.stopping
                 assert self.now_s >= self.paused_until_s
                 assert command.vm not in self.vms
-                assert len(self.vms) < self.max_vms
+                assert len(self.vms) < min(self.max_vms, self.granted.vms)
                 self.vms[command.vm] = "starting"
                 self.started_s[command.vm] = self.now_s
             case DrainVm():
@@ -165,6 +176,19 @@ class World(RuleBasedStateMachine):
             may_go = not self.scheduler.queries[name].why_home and "ready" in self.vms.values()
             wanted = 1.0 if name == "moved" else share
             assert in_cloud == (pytest.approx(wanted, abs=1e-3) if share and may_go else 0.0)
+
+    @precondition(lambda self: self.granted.usd_by_day is not None)
+    @rule(vms=st.integers(0, MAX_VMS), periods=st.floats(0, 3), meets=st.booleans())
+    def quota_granted(self, vms: int, periods: float, meets: bool) -> None:
+        """The quota grants what is needed, or something else; money that was granted stays."""
+        needs = self.scheduler.needs(self.now_s)
+        assert needs.vms == len(self.vms)
+        usd_by_day = dict(self.granted.usd_by_day or ())
+        for day, usd in needs.usd(needs.permits).items():
+            wanted_usd = usd if meets else periods * TERMS.time_usd(20.0)
+            usd_by_day[day] = max(usd_by_day.get(day, 0.0), wanted_usd)
+        self.granted = Allowance(needs.permits if meets else vms, tuple(usd_by_day.items()))
+        self.tell(QuotaGranted, allowance=self.granted)
 
     @rule(
         gone=st.sets(st.sampled_from(QUERIES), max_size=len(QUERIES) - 1),
@@ -288,6 +312,9 @@ class World(RuleBasedStateMachine):
         for (kind, *_), usd in sums.items():
             limit_usd = limits[str(kind)]
             assert limit_usd is None or usd <= limit_usd + 1e-9
+        if self.granted.usd_by_day is not None:
+            granted: dict[object, float] = dict(self.granted.usd_by_day)
+            assert all(usd <= granted.get(day, 0.0) + 1e-9 for (kind, day, *_), usd in sums.items() if kind == "day")
 
     @invariant()
     def what_was_spent_is_what_was_billed(self) -> None:

@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, LoadSource, Spikes
 from gateway.simulate.options import Faults, Machines
+from gateway.simulate.sharing import QuotaOptions
 from gateway.simulate.sizes import VmSize
 from policies.arrays import Array
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
+from policies.quota.requests import QuotaLimits
 from policies.switching.query import Mode, QuerySettings
 from policies.switching.switching import SwitchingSettings
+
+TWO_VMS = QuotaOptions(
+    limits=QuotaLimits(max_vms=2, usd_per_day=0.05, usd_a_portion=0.004), unanswered=0.05, lease_s=30.0, silent_s=60.0
+)
 
 
 @st.composite
@@ -83,7 +89,19 @@ def worlds(draw: st.DrawFn) -> FluidOptions:
     )
     spot = Faults(failed_launch=0.3, reclaim_per_s=0.01, sold_out={"large": 0.5})
     faults = draw(st.sampled_from([Faults(), spot, replace(spot, notice_s=20.0)]))
-    return FluidOptions(seed=seed, sites=chosen, load=load, slots=260, rest_slots=120, faults=faults)
+    quota = draw(st.sampled_from([None, None, TWO_VMS]))
+    if quota is not None:
+        chosen = tuple(replace(site, scheduler=replace(site.scheduler, quota=True)) for site in chosen)
+    return FluidOptions(
+        seed=seed,
+        sites=chosen,
+        load=load,
+        slots=260,
+        rest_slots=120,
+        faults=faults,
+        quota=quota,
+        begins_wall_s=86_300.0,  # midnight comes
+    )
 
 
 def again(options: FluidOptions, **changes: object) -> FluidOptions:

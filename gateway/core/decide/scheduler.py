@@ -26,6 +26,7 @@ from policies.demand import Demand
 from policies.failures.backoff import Backoff
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, LedgerState, Money
+from policies.quota.requests import Allowance, Needs
 from policies.signals import (
     BootEstimate,
     BootsRestored,
@@ -39,6 +40,7 @@ from policies.signals import (
     LedgerRestored,
     QueryKeptOff,
     QueryOpened,
+    QuotaGranted,
     SlotAnswered,
     SlotEnded,
     StopAll,
@@ -57,9 +59,11 @@ from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
 from policies.vms.boots import slow_boots
-from policies.vms.fleet import Fleet, FleetTotals, StoryLine
+from policies.vms.fleet import Fleet, FleetTotals
 from policies.vms.freezing import FreezeWindow, why_frozen
 from policies.vms.machine import VmLease
+from policies.vms.quotaneeds import quota_needs
+from policies.vms.story import StoryLine
 from policies.vms.use import Rest
 from policies.vms.vm import VmState
 
@@ -79,6 +83,7 @@ class SchedulerSettings:
         boot_within_s: when the cloud itself abandons a VM; a VM may be starting for this time plus 5 minutes.
         sheds: whether events are shed that would be late because the budget is spent.
         freezes: when no VM is launched or given back.
+        quota: whether VMs and money are limited by a quota, of which ``QuotaGranted`` grants a part.
     """
 
     queries: tuple[QuerySettings, ...]
@@ -90,6 +95,7 @@ class SchedulerSettings:
     sheds: bool = False
     boot_within_s: float = 0.0
     freezes: tuple[FreezeWindow, ...] = ()
+    quota: bool = False
 
     @property
     def site(self) -> Site:
@@ -105,6 +111,8 @@ class Scheduler:
         self._patience_s = boot_patience_s(settings.boot_s, settings.boot_within_s)
         self._queries = {query.name: SwitchedQuery(query, settings.slot_s) for query in settings.queries}
         self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s, settings.boot_s)
+        if settings.quota:
+            self._fleet.quota.grant(Allowance())
         self._shedder = Shedder(settings.slot_s, settings.max_vms)
         self._demand = Demand(self._queries, settings.site)
         tolerance_s = max((query.switching.tolerance_s for query in settings.queries), default=0.0)
@@ -194,6 +202,11 @@ class Scheduler:
         ledger = self._fleet.ledger
         return Money(ledger.budget, ledger.state, ledger.overrun_usd, ledger.frozen, self._fleet.forecast(at_s))
 
+    def needs(self, at_s: float) -> Needs:
+        """Return what is needed of the quota now."""
+        another = None if self._stopping else self._starts.wishes
+        return quota_needs(self._fleet, self._settings.billing, self._settings.slot_s, at_s, another)
+
     def story(self, vm: str) -> tuple[StoryLine, ...]:
         """Return what happened to a VM and why, oldest first; the last lines of the last VMs are kept."""
         return self._fleet.story(vm)
@@ -249,6 +262,8 @@ class Scheduler:
                 self._fleet.boots.restore(event.boots_s)
             case BudgetFrozen():
                 self._fleet.ledger.frozen = event.why
+            case QuotaGranted():
+                self._fleet.quota.grant(event.allowance)
             case DecisionsPaused():
                 self._paused_until_s = event.until_s
             case DecisionsResumed():

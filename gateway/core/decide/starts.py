@@ -29,6 +29,7 @@ class Starts:
 
     Attributes:
         max_vms: the same; may be changed.
+        wishes: what the queries that want one more VM now will send to it, in bytes per second; None: none does.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Starts:
         self.max_vms = max_vms
         self._backoff = backoff
         self._rest = rest
+        self.wishes: dict[str, float] | None = None
 
     def next(self, event: Event, stopping: str) -> Started:
         """Start one more VM if a query has needed one for tau, or wants one ahead of time.
@@ -63,6 +65,8 @@ class Starts:
             ahead = [query for query in ahead if self._demand.insists(query.settings.name)]
         obstacle = never or self._why_not_yet() or rests
         tolerated, note = self._tolerated(event, obstacle, ahead=bool(ahead or pinned))
+        wishing = [*([] if obstacle else self._asking), *pinned, *ahead]
+        self.wishes = {query.settings.name: query.expected_bytes_per_s for query in wishing} if wishing else None
         if tolerated:
             first = tolerated[0]
             why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
@@ -124,10 +128,12 @@ class Starts:
     def _start(self, event: Event, payers: Collection[SwitchedQuery], why: str) -> Started:
         if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
             return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
+        if no_permit := self._fleet.quota.why_no_permit(len(self._fleet.live)):
+            return [], no_permit
         expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in payers}
         started = self._fleet.start(event, expected_bytes_per_s, why)
         if started is None:
-            return [], self._fleet.ledger.frozen or "the budget has no room for a VM"
+            return [], self._fleet.ledger.frozen or self._fleet.quota.why_no_money(self._fleet.wall_s(event.at_s))
         self._demand.started(len(self._fleet.wanted), event.at_s)
         for query in self._queries.values():
             query.high_since_s = None  # tau begins again for the VM after this one

@@ -183,6 +183,8 @@ class VmLife:
             return "the budget is spent"
         if machine.state is VmState.STARTING:
             return ""
+        if self._fleet.decision_is_due(machine, event.at_s, 0.0) and self._fleet.quota.lacks(len(self._fleet.wanted)):
+            return "its billing period ends, and the quota has no permit for it any more"
         slots = [query.slot for query in self._queries.values()]
         drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
         if not self._fleet.decision_is_due(machine, event.at_s, drain_s):

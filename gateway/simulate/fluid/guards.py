@@ -119,10 +119,11 @@ class Guards:
         machines = scheduler.leases
         idle = bool(machines) and all(machine.state is VmState.IDLE for machine in machines)
         routed = any(len(route) > 1 for route in scheduler.routes.values())
-        query_day = known.settings.budget.usd_per_query_day is not None
+        # What is needed of a quota, and of a query's money, changes with each slot.
+        by_slot = known.settings.budget.usd_per_query_day is not None or known.settings.quota
         # The debt jumps when a period begins that was decided before.
         begins = any(machine.block_since_s >= at_s - _SLOTS_AFTER_PERIOD * slot_s for machine in machines)
-        self._always[site] = bool(machines) and (not idle or routed or not lanes_empty or query_day or begins)
+        self._always[site] = bool(machines) and (not idle or routed or not lanes_empty or by_slot or begins)
         self._may_start[site] = not machines and known.settings.max_vms > 0
         self._idle[site] = idle
         ends_s = [min(machine.block_end_s, machine.ends_s) for machine in machines]

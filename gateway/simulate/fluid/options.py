@@ -13,6 +13,7 @@ from engines.simulated.generators import Generator
 from gateway.core.decide.profiler import Statistic
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.simulate.options import Faults, Machines
+from gateway.simulate.sharing import QuotaOptions
 from policies.arrays import Array, IntArray
 
 
@@ -86,6 +87,7 @@ class FluidOptions:
         make_scheduler: creates the scheduler of a site.
         served: events per second of the private host and of a VM in a slot, instead of the cost of micro-batches; for
             machines whose speed was recorded.
+        quota: what all gateways share; None: each has its own limits only.
 
     Raises:
         ValueError: the sites do not fit together.
@@ -101,6 +103,7 @@ class FluidOptions:
     begins_wall_s: float = 0.0
     make_scheduler: Callable[[SchedulerSettings], Scheduler] = Scheduler
     served: Callable[[int], tuple[float, float]] | None = None
+    quota: QuotaOptions | None = None
 
     def __post_init__(self) -> None:
         if not self.sites or len({site.scheduler.slot_s for site in self.sites}) != 1:
@@ -108,6 +111,8 @@ class FluidOptions:
         for site in self.sites:
             if [query.name for query in site.queries] != [query.name for query in site.scheduler.queries]:
                 raise ValueError("a site's queries must be those of its scheduler, in the same order")
+            if site.scheduler.quota != (self.quota is not None):
+                raise ValueError("either all gateways share a quota, or none has one")
 
     @property
     def slot_s(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gateway.simulate.faultcounts import FaultCounts
 from gateway.simulate.fluid.tally import Point
+from gateway.simulate.sharing import QuotaFigures
 from gateway.simulate.sizes import SizeLaunches
 from policies.signals import Command
 
@@ -57,6 +58,8 @@ class FluidOutcome:
         vm_marks: (at_s, VM, what) when a VM was started, ready, terminated and gone; of the first site.
         commands: all commands except ``Ask`` and ``Fit``, up to a limit.
         unanswered: events that still waited when the gateways stopped.
+        vms_most: VMs that lived at a time, of all gateways.
+        quota: how the quota was used, if there is one.
         faults: what went wrong.
         sizes: the VMs of each size; empty if no VM could be launched, or VMs have no size.
     """
@@ -74,6 +77,8 @@ class FluidOutcome:
     vm_marks: tuple[tuple[float, str, str], ...]
     commands: tuple[Commanded, ...]
     unanswered: float = 0.0
+    vms_most: int = 0
+    quota: QuotaFigures = field(default_factory=QuotaFigures)
     faults: FaultCounts = field(default_factory=FaultCounts)
     sizes: tuple[SizeLaunches, ...] = ()
 

@@ -17,6 +17,7 @@ from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
 from gateway.simulate.fluid.outcomes import Commanded, FluidOutcome, FluidQueryOutcome, SiteOutcome
 from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture
+from gateway.simulate.sharing import QuotaFigures, SharedQuota
 from gateway.simulate.sizes import launches_of, together
 from policies.arrays import IntArray
 from policies.choose import Policies
@@ -29,6 +30,7 @@ from policies.signals import (
     Event,
     Fit,
     Fitted,
+    QuotaGranted,
     SetRoute,
     SetShed,
     SlotAnswered,
@@ -89,6 +91,8 @@ class FluidWorld:
         self._usd = np.zeros(len(sites))
         self._serving = np.zeros(len(sites), dtype=np.bool_)
         self._calls = 0
+        self._quota = None if options.quota is None else SharedQuota(options.quota, len(sites), options.seed)
+        self._live_most = 0
         self._orders: list[tuple[int, Fit]] = []
         self._commands: list[Commanded] = []
         self._marks: list[tuple[float, str, str]] = []
@@ -150,6 +154,10 @@ class FluidWorld:
         fired = self._guards.fired(ends_s, flow.slot.latency_s, flow.slot.input_bytes_per_s)
         for site in fired.tolist():
             self._end_slot(site, ends_s)
+        if self._quota is not None:
+            for site, at_s, allowance in self._quota.step(ends_s):
+                event_id = self._vms[site].event_id()
+                self._handle(site, QuotaGranted(event_id=event_id, at_s=at_s, allowance=allowance))
         if self._orders:
             self._train(ends_s)
         if (slot + 1) % self._picture.every_slots == 0:
@@ -187,6 +195,7 @@ class FluidWorld:
             cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
         wall_s = self._options.begins_wall_s + at_s
         self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, wall_s=wall_s, cpu=cpu))
+        self._see_needs(site, at_s)
         empty = not (np.count_nonzero(flow.cloud.kept[rows]) or np.count_nonzero(flow.slot.cloud_open[rows]))
         bytes_per_s = flow.slot.input_bytes_per_s
         self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)
@@ -251,11 +260,16 @@ class FluidWorld:
         vms = self._vms[site]
         self._next_s[site] = vms.next_s
         self._live[site] = len(self._schedulers[site].vms)
+        self._live_most = max(self._live_most, int(self._live.sum()))
         (self._draining.add if vms.draining else self._draining.discard)(site)
         serves = bool(vms.lanes)
         if serves != self._serving[site]:
             self._serving[site] = serves
             self._in_cloud = np.flatnonzero(self._serving[self._of_query])
+
+    def _see_needs(self, site: int, at_s: float) -> None:
+        if self._quota is not None:
+            self._quota.need(site, self._schedulers[site].needs(at_s), at_s)
 
     def _let_happen(self, site: int, until_s: float) -> None:
         vms = self._vms[site]
@@ -266,6 +280,7 @@ class FluidWorld:
             if event is not None:
                 self._handle(site, event)
         self._see_vms(site)
+        self._see_needs(site, until_s)
 
     def _see_drained(self, site: int, at_s: float) -> None:
         vms = self._vms[site]
@@ -312,6 +327,8 @@ class FluidWorld:
             vm_marks=tuple(self._marks),
             commands=tuple(self._commands),
             unanswered=self._left,
+            vms_most=self._live_most,
+            quota=QuotaFigures() if self._quota is None else self._quota.figures,
             faults=sum((vms.counts for vms in self._vms), FaultCounts()),
             sizes=together(
                 launches_of(site.machines.sizes, vms.sizes, site.scheduler.billing)

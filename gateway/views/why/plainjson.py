@@ -100,10 +100,11 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     from policies.money import billing, ledger
     from policies.planning import plain, planner, queueing
     from policies.queueing import degree, distributions, loadtable, sketch
+    from policies.quota import requests as quota
     from policies.switching import query, switching
     from policies.vms import freezing
 
-    ours = (advice, announcement, billing, freezing, ledger, query, signals, sketch, slot, steering, switching)
+    ours = (advice, announcement, billing, freezing, ledger, query, quota, signals, sketch, slot, steering, switching)
     learned = (auto, forecaster, kernels, likelihood, lookahead, plain, planner, queueing, degree)
     queues = (distributions, loadtable)
     found: dict[str, Any] = {name: each for module in (*ours, *learned, *queues) for name, each in vars(module).items()}

@@ -1,0 +1,1 @@
+"""The quota that several gateways share, in their object store."""

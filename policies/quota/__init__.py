@@ -1,0 +1,1 @@
+"""Limits of VMs and money that several gateways share."""

@@ -1,0 +1,119 @@
+"""The money of a quota, day by day: the portions that this gateway took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from policies.quota.requests import AgreeDay, Answer, ClaimDone, DayRead, DayTerms, QuotaLimits, ReadDay, TakePortion
+
+_PORTIONS_MOST = 1000
+_DAYS_KEPT = 3
+_SAME_USD = 1e-9
+
+
+def day_terms(limits: QuotaLimits) -> DayTerms:
+    """Return how the money of a day is divided; see ``QuotaLimits``.
+
+    Raises:
+        ValueError: the quota has no limit of money.
+    """
+    if limits.usd_per_day is None:
+        raise ValueError("a quota without usd_per_day has no portions")
+    wanted = limits.usd_per_day / limits.usd_a_portion if limits.usd_a_portion > 0 else _PORTIONS_MOST
+    portions = min(_PORTIONS_MOST, max(1, math.floor(wanted)))
+    return DayTerms(portions, limits.usd_per_day / portions)
+
+
+@dataclass(slots=True)
+class _Day:
+    """A day: its terms, the portions that no gateway had when it was read, and those of this gateway."""
+
+    terms: DayTerms | None = None
+    free: list[int] | None = None
+    mine: int = 0
+    base_usd: float = 0.0
+    spent: bool = field(default=False)
+
+
+class Portions:
+    """The portions of a quota, from one gateway's view. Pure; one request is open at a time.
+
+    Args:
+        limits: of the quota, with a limit of money.
+        writer: a random word that no other process has.
+        random: for the choice of portions.
+    """
+
+    def __init__(self, limits: QuotaLimits, *, writer: str, random: Random) -> None:
+        self._limits = limits
+        self._writer = writer
+        self._random = random
+        self._days: dict[int, _Day] = {}
+        self._needed: Mapping[int, float] = {}
+
+    # ------------------------------------------------------------------------------------------------------- looking
+
+    @property
+    def usd_by_day(self) -> dict[int, float]:
+        """Return what this gateway may spend on each day."""
+        return {
+            day: known.base_usd + (known.mine * known.terms.usd if known.terms else 0.0)
+            for day, known in self._days.items()
+        }
+
+    @property
+    def spent(self) -> bool:
+        """Return whether a day on which this gateway needs more has no portion left."""
+        return any(known.spent and self._lacks(day) for day, known in self._days.items())
+
+    def _lacks(self, day: int) -> bool:
+        return self._needed.get(day, 0.0) > self.usd_by_day.get(day, 0.0) + _SAME_USD
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def restore(self, usd_by_day: Mapping[int, float]) -> None:
+        """Continue with what an earlier process spent and reserved: it had portions for that."""
+        for day, usd in usd_by_day.items():
+            self._days.setdefault(day, _Day()).base_usd = usd
+
+    def need(self, usd_by_day: Mapping[int, float]) -> None:
+        """Note how much is needed on each day, with what is spent and reserved already."""
+        self._needed = usd_by_day
+        for day in usd_by_day:
+            self._days.setdefault(day, _Day())
+        for day in sorted(self._days)[:-_DAYS_KEPT]:
+            del self._days[day]
+
+    def next(self) -> ReadDay | AgreeDay | TakePortion | None:
+        """Return the next request; None: there is nothing to do now."""
+        for day, known in self._days.items():
+            if known.spent or not self._lacks(day):
+                continue
+            if known.free is None:
+                return ReadDay(day)
+            if known.terms is None:
+                return AgreeDay(day, day_terms(self._limits))
+            if known.free:
+                return TakePortion(day, self._random.choice(known.free), self._writer)
+            known.spent = True
+        return None
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def take(self, request: ReadDay | AgreeDay | TakePortion, answer: Answer) -> None:
+        """Note the answer to a request."""
+        known = self._days.setdefault(request.day, _Day())
+        match request, answer:
+            case ((ReadDay() | AgreeDay()), DayRead()):
+                known.terms = answer.terms
+                portions = 0 if answer.terms is None else answer.terms.portions
+                known.free = [portion for portion in range(portions) if portion not in answer.taken]
+            case TakePortion(), ClaimDone():
+                if known.free is not None and request.portion in known.free:
+                    known.free.remove(request.portion)
+                known.mine += answer.done
+            case _:
+                raise ValueError(f"{answer!r} does not answer {request!r}")
