@@ -72,7 +72,7 @@ def world(gateways: int, *, together: bool, shared: bool) -> FluidOptions:
     if shared:
         one = replace(one, scheduler=replace(one.scheduler, quota=True))
         usd = TERMS.time_usd(TERMS.first_block_s)
-        limits = QuotaLimits(max_vms=max(1, gateways // 10), usd_per_day=gateways * usd, usd_a_portion=usd)
+        limits = QuotaLimits(max_vms=max(1, gateways // 10), usd_per_day=10 * gateways * usd, usd_a_portion=usd)
         quota = QuotaOptions(limits=limits, unanswered=0.001)
     return FluidOptions(seed=1, sites=(one,) * gateways, load=load, slots=LASTS_S, begins_wall_s=BEGINS_S, quota=quota)
 

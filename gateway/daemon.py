@@ -195,7 +195,8 @@ class Daemon:
     async def _own(self) -> None:
         await self._membership.begin()
         await self._books.join()
-        await self._quota.begin(inherits=bool(self._books.inherited), spent=self._books.before)
+        books = self._books
+        await self._quota.begin(inherits=bool(books.inherited), before=books.before, now=books.restored)
         self._deciding.restore(self._books.restored)
         self._actuator.handle_earlier_vms()
 

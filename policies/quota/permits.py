@@ -20,6 +20,8 @@ from policies.quota.requests import (
 _RENEW_PART = 1 / 3
 _KEEP_S = 10.0
 """A permit that is not needed is held for this time: the gateway may want a VM again soon."""
+_ADOPT_S = 120.0
+"""One of an earlier process is held for this time: its VM is going to be adopted."""
 _AGAIN_S = 5.0
 """How long to wait before the permits are read again, when all were taken."""
 
@@ -80,7 +82,7 @@ class VmPermits:
         self._newest: dict[int, int] | None = None
         self._watched: dict[int, _Watched] = {}
         self._to_inherit: list[int] | None = None if inherits else []
-        self._again_s = 0.0
+        self._again_s = self._keep_until_s = -math.inf
         self._beat = 0
         self.full = False
 
@@ -92,8 +94,8 @@ class VmPermits:
 
     @property
     def inherited(self) -> bool:
-        """Return whether the permits of an earlier process are known."""
-        return self._to_inherit == []
+        """Return whether the permits of an earlier process are known, and renewed."""
+        return self._to_inherit == [] and all(held.until_s > -math.inf for held in self._held.values())
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -109,7 +111,7 @@ class VmPermits:
 
     def release(self) -> None:
         """Free all permits at once: the gateway ends."""
-        self._needed, self._surplus_since_s = 0, -math.inf
+        self._needed, self._surplus_since_s, self._keep_until_s = 0, -math.inf, -math.inf
 
     def next(self, now_s: float) -> ReadPermits | ReadClaim | WriteClaim | None:
         """Return the next request; None: there is nothing to do now."""
@@ -127,7 +129,9 @@ class VmPermits:
         return self._claim(due[0], self._held[due[0]].number + 2) if due else None
 
     def _free(self, now_s: float) -> WriteClaim | None:
-        if self._surplus_since_s is None or len(self._held) <= self._needed or now_s - self._surplus_since_s < _KEEP_S:
+        if now_s < self._keep_until_s or self._surplus_since_s is None or len(self._held) <= self._needed:
+            return None
+        if now_s - self._surplus_since_s < _KEEP_S:
             return None
         permit = next(reversed(self._held))
         return self._claim(permit, self._held[permit].number + 1)
@@ -171,7 +175,7 @@ class VmPermits:
             case ReadPermits(), PermitsRead():
                 self._permits_read(answer, now_s)
             case ReadClaim(), ClaimRead():
-                self._claim_read(request, answer.claim)
+                self._claim_read(request, answer.claim, now_s)
             case WriteClaim(), ClaimDone():
                 self._written(request, asked_s, done=answer.done)
             case _:
@@ -188,12 +192,13 @@ class VmPermits:
         if self._to_inherit is None:
             self._to_inherit = list(taken)
 
-    def _claim_read(self, request: ReadClaim, claim: VmClaim | None) -> None:
+    def _claim_read(self, request: ReadClaim, claim: VmClaim | None, now_s: float) -> None:
         if self._to_inherit:
             self._to_inherit.pop()
             if claim is not None and claim.holder == self._holder:
                 # Held once this process has renewed it.
-                self._held[request.permit] = _Held(request.number, 0.0, 0.0)
+                self._held[request.permit] = _Held(request.number, -math.inf, -math.inf)
+                self._keep_until_s = now_s + _ADOPT_S
             return
         seen = self._watched.get(request.permit)
         if seen is not None and seen.number == request.number:
@@ -201,9 +206,10 @@ class VmPermits:
 
     def _written(self, request: WriteClaim, asked_s: float, *, done: bool) -> None:
         permit, number = request.permit, request.number
-        if self._newest is not None:
-            # If another gateway was faster, the permit counts as taken until the permits are read again.
-            self._newest[permit] = number if done else number + (number + 1) % 2
+        if self._newest is not None and done:
+            self._newest[permit] = number
+        elif not done:
+            self._newest = None  # others take some at the same time: what was read is old
         if not done or number % 2 == 0:
             self._held.pop(permit, None)
             self._watched.pop(permit, None)

@@ -112,8 +112,10 @@ class Portions:
                 portions = 0 if answer.terms is None else answer.terms.portions
                 known.free = [portion for portion in range(portions) if portion not in answer.taken]
             case TakePortion(), ClaimDone():
-                if known.free is not None and request.portion in known.free:
-                    known.free.remove(request.portion)
                 known.mine += answer.done
+                if not answer.done:
+                    known.free = None  # others take some at the same time: what was read is old
+                elif known.free is not None and request.portion in known.free:
+                    known.free.remove(request.portion)
             case _:
                 raise ValueError(f"{answer!r} does not answer {request!r}")

@@ -17,7 +17,7 @@ from infra.objectstore.base import StoreRefusedError, StoreUnavailableError
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 from infra.together import end_tasks
-from policies.money.ledger import Budget, Ledger, LedgerState
+from policies.money.ledger import Budget, Ledger, LedgerState, day_of
 from policies.quota.claims import Claimant, QuotaClaims
 from policies.quota.requests import Allowance, Needs, QuotaLimits, Request
 
@@ -49,25 +49,26 @@ class QuotaKeeper:
         self._clock = clock
         self._claims: QuotaClaims | None = None
         self._told = Allowance()
-        self._settled, self._wanted = asyncio.Event(), asyncio.Event()
+        self._settled, self._wanted, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._ending = False
         self._running: asyncio.Task[None] | None = None
 
-    async def begin(self, *, inherits: bool, spent: LedgerState) -> None:
-        """Begin to claim; return once it is known which permits an earlier process holds, or after 10 s.
+    async def begin(self, *, inherits: bool, before: LedgerState, now: LedgerState) -> None:
+        """Begin to claim; return once the VMs of an earlier process may be adopted, or after 10 s.
 
         Args:
             inherits: whether an earlier process of this gateway may hold permits.
-            spent: what it spent and reserved.
+            before: what it spent and reserved.
+            now: the same, with what its VMs have cost since.
 
         Raises:
             StateError: the object store cannot be used.
         """
-        quota, permit = self._config.gateway.quota, self._config.gateway.object_store
-        if quota is None or permit is None:
+        quota, place = self._config.gateway.quota, self._config.gateway.object_store
+        if quota is None or place is None:
             return
         try:
-            store = await asyncio.to_thread(lambda: make_store(permit, wait_s=_STORE_S))
+            store = await asyncio.to_thread(lambda: make_store(place, wait_s=_STORE_S))
         except (StoreRefusedError, StoreUnavailableError) as error:
             raise StateError(f"gateway.object_store: {error}") from error
         terms, writer = self._config.cloud.terms, secrets.token_hex(8)
@@ -79,15 +80,26 @@ class QuotaKeeper:
         by = Claimant(
             holder=self._holder, writer=writer, lease_s=_LEASE_S, silent_s=self._silent_s(), inherits=inherits
         )
-        self._claims = QuotaClaims(limits, by, writer, Ledger(Budget(), spent).committed_by_day)
-        self._running = asyncio.create_task(
-            self._run(self._claims, QuotaStore(store, quota.name)), name="claim the quota"
-        )
+        self._claims = claims = QuotaClaims(limits, by, writer, _by_day(before))
+        self._running = asyncio.create_task(self._run(claims, QuotaStore(store, quota.name)), name="claim the quota")
         try:
             async with asyncio.timeout(_SETTLE_S):
                 await self._settled.wait()
+                await self._claim_for_adoption(claims, now)
         except TimeoutError:
             _LOG.warning("quota %s does not answer: VMs of an earlier process are terminated", quota.name)
+
+    async def _claim_for_adoption(self, claims: QuotaClaims, spent: LedgerState) -> None:
+        """Claim two blocks for each VM of an earlier process: the one that has begun, and the next one."""
+        permits = claims.allowance(self._clock.now()).vms
+        if not permits:
+            return
+        terms, today = self._config.cloud.terms, day_of(self._clock.wall())
+        usd_by_day = _by_day(spent)
+        usd_by_day[today] = usd_by_day.get(today, 0.0) + 2 * permits * terms.time_usd(terms.first_block_s)
+        self._idle.clear()
+        self.need(Needs(permits, usd_by_day))
+        await self._idle.wait()
 
     def _silent_s(self) -> float | None:
         """Return how long a VM may live after the last renewal of its permit."""
@@ -125,10 +137,12 @@ class QuotaKeeper:
             if request is not None:
                 await self._carry_out(request, claims, store)
             self._tell(claims)
-            if request is None and self._ending:
+            if request is not None:
+                continue
+            if self._ending:
                 return
-            if request is None:
-                await self._pause()
+            self._idle.set()
+            await self._pause()
 
     async def _carry_out(self, request: Request, claims: QuotaClaims, store: QuotaStore) -> None:
         try:
@@ -153,3 +167,8 @@ class QuotaKeeper:
                 await self._wanted.wait()
         except TimeoutError:
             return
+
+
+def _by_day(state: LedgerState) -> dict[int, float]:
+    """Return what was spent and reserved for each day."""
+    return Ledger(Budget(), state).committed_by_day
