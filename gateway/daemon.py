@@ -247,7 +247,8 @@ class Daemon:
             wall_s,
         )
         self._books.save_soon()
-        self._quota.need(self._scheduler.needs(now_s))
+        if self._config.gateway.quota is not None:
+            self._quota.need(self._scheduler.needs(now_s))
         self._add_moment(now_s, slots)
         if self._recorder is not None:
             states = [str(state) for state in self._scheduler.vms.values()]

@@ -133,8 +133,8 @@ class Shedder:
             return ""
         if query.unpaid:
             return query.unpaid
-        no_permit = len(fleet.live) >= self.max_vms or bool(fleet.quota.why_no_permit(len(fleet.live)))
-        helped = no_permit or any(m.state is VmState.STARTING for m in fleet.live.values())
+        full = len(fleet.live) >= self.max_vms or bool(fleet.quota.why_no_permit(len(fleet.live)))
+        helped = full or any(m.state is VmState.STARTING for m in fleet.live.values())
         if helped or fleet.affords({query.settings.name: query.expected_bytes_per_s}, at_s):
             return ""
         return "the budget has no room for a VM"

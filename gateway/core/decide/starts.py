@@ -29,7 +29,6 @@ class Starts:
 
     Attributes:
         max_vms: the same; may be changed.
-        wishes: what the queries that want one more VM now will send to it, in bytes per second; None: none does.
     """
 
     def __init__(
@@ -48,7 +47,12 @@ class Starts:
         self.max_vms = max_vms
         self._backoff = backoff
         self._rest = rest
-        self.wishes: dict[str, float] | None = None
+        self._wishing: list[SwitchedQuery] = []
+
+    @property
+    def wishes(self) -> dict[str, float] | None:
+        """Return what the queries that want one more VM will send to it, in bytes per second; None: none does."""
+        return {query.settings.name: query.expected_bytes_per_s for query in self._wishing} or None
 
     def next(self, event: Event, stopping: str) -> Started:
         """Start one more VM if a query has needed one for tau, or wants one ahead of time.
@@ -65,8 +69,7 @@ class Starts:
             ahead = [query for query in ahead if self._demand.insists(query.settings.name)]
         obstacle = never or self._why_not_yet() or rests
         tolerated, note = self._tolerated(event, obstacle, ahead=bool(ahead or pinned))
-        wishing = [*([] if obstacle else self._asking), *pinned, *ahead]
-        self.wishes = {query.settings.name: query.expected_bytes_per_s for query in wishing} if wishing else None
+        self._wishing += [*pinned, *ahead]
         if tolerated:
             first = tolerated[0]
             why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
@@ -105,6 +108,7 @@ class Starts:
             ahead: whether a VM is also wanted ahead of time.
         """
         asking = [] if obstacle else self._asking
+        self._wishing = list(asking)
         for query in self._queries.values():
             if query not in asking:
                 query.high_since_s = None
