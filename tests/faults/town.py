@@ -353,7 +353,11 @@ class Town:
             FileSender(folder / "in"): lambda: file_rows(folder / "filed"),
         }
         # In a shorter slot a query may have no event. Then its latency is 0, and it leaves the VM.
-        self.gateway = TownGateway(folder, self._queries(), api_port, cloud=cloud, gateway={"slot": "1s"})
+        slot = {"slot": "1s"}
+        # A gateway that is started again has the permit of its VM again; otherwise it would terminate the VM.
+        store = {"bucket": self.bucket, "prefix": "shared", "endpoint": self.s3.endpoint}
+        quota = {"quota": {"name": "town", "max_vms": 1, "usd_per_day": 100}, "object_store": store}
+        self.gateway = TownGateway(folder, self._queries(), api_port, cloud=cloud, gateway={**slot, **quota})
 
     def _queries(self) -> dict[str, Any]:
         small = {"limit": "64MB", "segment": "64KiB"}
