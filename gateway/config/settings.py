@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.config.models import CloudConfig, Config
@@ -63,6 +64,16 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         freezes=tuple(window.terms for window in config.cloud.freeze),
         quota=config.gateway.quota is not None,
     )
+
+
+def lone_settings(config: Config) -> SchedulerSettings:
+    """Return the settings of a gateway that has its quota for itself, as in a simulation of one gateway."""
+    settings, quota = scheduler_settings(config), config.gateway.quota
+    if quota is None:
+        return settings
+    limits_usd = [usd for usd in (settings.budget.usd_per_day, quota.usd_per_day) if usd is not None]
+    budget = replace(settings.budget, usd_per_day=min(limits_usd, default=None))
+    return replace(settings, max_vms=min(settings.max_vms, quota.max_vms), budget=budget, quota=False)
 
 
 def boot_within_s(cloud: CloudConfig) -> float:

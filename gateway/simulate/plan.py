@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engines.simulated.generators import RecordedRates
 from gateway.config import Config
-from gateway.config.settings import scheduler_settings
+from gateway.config.settings import lone_settings
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.configload import configured_load
 from gateway.simulate.options import LEAST_RUN_S, Faults, Machines, QueryOptions, WorldOptions
@@ -105,7 +105,7 @@ def plan(
     for name in config.queries:
         if served_per_s is None and name not in measured:
             raise TraceError(f"the rate of a host for query {name} is unknown: give --served, or measure it")
-    scheduler = scheduler_settings(config)
+    scheduler = lone_settings(config)
     scheduler = replace(
         scheduler,
         queries=tuple(replace(query, switchable=query.name not in stays_home) for query in scheduler.queries),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import asdict
+from typing import Any
 
 from gateway.core.decide.scheduler import Scheduler
-from policies.money.ledger import Ledger
+from policies.money.ledger import Ledger, day_of
+from policies.quota.requests import Allowance
 from policies.signals import Event, VmGone
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ def money(scheduler: Scheduler, at_s: float, wall_s: float) -> dict[str, object]
         "not_reserved_before_usd": said.overrun_usd,
         "limit_reached": None if forecast is None else asdict(forecast),
         "trouble": said.frozen,
+        "quota": None if said.quota is None else quota_view(said.quota, wall_s),
         "billed_s": totals.billed_s,
         "used_s": totals.used_s,
         "unused_s": totals.billed_s - totals.used_s,
@@ -67,3 +70,10 @@ def log_bill(scheduler: Scheduler, event: Event) -> None:
             totals.received_bytes / _MB,
             totals.usd,
         )
+
+
+def quota_view(allowance: Allowance, wall_s: float) -> dict[str, Any]:
+    """Return what may be used of the quota, as plain values; ``wall_s``: now, in seconds since 1970."""
+    usd_by_day = None if allowance.usd_by_day is None else dict(allowance.usd_by_day)
+    usd_today = None if usd_by_day is None else usd_by_day.get(day_of(wall_s), 0.0)
+    return {"vms": allowance.vms, "usd_today": usd_today, "why": allowance.why}

@@ -97,6 +97,10 @@ def _money(costs: Mapping[str, Any]) -> Text:
         text.append(f"; {costs['limit_reached']} is reached in {costs['limit_reached_in_s']:.0f} s")
     if costs["trouble"]:
         text.append(f"; {costs['trouble']}", _BAD)
+    if (quota := costs["quota"]) is not None:
+        money = "" if quota["usd_today"] is None else f" and {quota['usd_today']:.4f} USD today"
+        text.append(f"; of the quota: {quota['vms']} VMs{money}")
+        text.append(f"; {quota['why']}" if quota["why"] else "", _BAD)
     return text
 
 

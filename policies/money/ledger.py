@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from policies.quota.requests import Allowance
+
 HOUR_S = 3600.0
 DAY_S = 86_400.0
 _HOURS_A_DAY = 24
@@ -83,6 +85,7 @@ class Money:
         overrun_usd: what was booked without a reservation.
         frozen: why nothing more may be reserved now; empty if it may.
         limit_reached: which limit will be reached at the present rate; None if none will.
+        quota: what may be used of the quota; None: there is none.
     """
 
     budget: Budget
@@ -90,6 +93,7 @@ class Money:
     overrun_usd: float
     frozen: str
     limit_reached: LimitForecast | None
+    quota: Allowance | None = None
 
 
 class Ledger:
@@ -166,9 +170,7 @@ class Ledger:
     def left_usd(self, at_s: float, *, granted: bool = True) -> float:
         """Return what is neither spent nor reserved, in the hour or in the day of ``at_s``, whichever is less.
 
-        Args:
-            at_s: now.
-            granted: whether only what is granted so far counts.
+        With ``granted``, only what is granted so far counts.
         """
         left_usd = min(left for _, left, _ in self._limits(at_s))
         return min(left_usd, self.granted_left_usd(at_s)) if granted else left_usd

@@ -17,6 +17,11 @@ class QuotaPart:
         self._ledger = ledger
         self._allowance: Allowance | None = None
 
+    @property
+    def allowance(self) -> Allowance | None:
+        """Return what may be used; None: there is no quota."""
+        return self._allowance
+
     def grant(self, allowance: Allowance) -> None:
         """Use this part from now on."""
         self._allowance = allowance

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, load
+from gateway.config.settings import lone_settings, scheduler_settings
 from gateway.fleet.quota.quotakeeper import QuotaKeeper
 from infra.statefiles import StateError
 from policies.money.ledger import LedgerState, day_of
@@ -142,3 +143,10 @@ async def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path)
     gateway = Gateway(configured(tmp_path, "{folder: file/store}"), "a")
     with pytest.raises(StateError, match=r"gateway.object_store: .*file"):
         await gateway.begin()
+
+
+def test_a_gateway_that_is_simulated_alone_has_the_whole_quota(tmp_path: Path) -> None:
+    config = configured(tmp_path, "{folder: store}", vms=1)
+    assert scheduler_settings(config).quota
+    alone = lone_settings(config)
+    assert (alone.quota, alone.max_vms, alone.budget.usd_per_day) == (False, 1, 1.0)

@@ -124,6 +124,7 @@ def test_vms_troubles_and_decisions_are_shown_when_there_are_some() -> None:
         "limit_reached": "the budget of a day",
         "limit_reached_in_s": 90.0,
         "trouble": "",
+        "quota": {"vms": 1, "usd_today": 0.3, "why": "all 20 VMs are in use"},
     }
     status = {"phase": "running", "queries": {"words": "failed"}, "vms": {"vm-1": "sending"}, "max_vms": 2}
     status |= {"paused": False, "trouble": ""}
@@ -138,6 +139,7 @@ def test_vms_troubles_and_decisions_are_shown_when_there_are_some() -> None:
     assert "1 of 2 VMs; a VM is expected to boot in 62 s (boot says 15 s)" in words
     assert "words failed 3.00 s 2 s 50% 2,000 10 5.0% 7 0 B" in words
     assert "the budget of a day is reached in 90 s" in words
+    assert "of the quota: 1 VMs and 0.3000 USD today; all 20 VMs are in use" in words
     assert "words: the sink is full" in words
     assert "10:29:00 UTC words Launch a VM.; vm-1" in words
 

@@ -199,8 +199,9 @@ class Scheduler:
 
     def money(self, at_s: float) -> Money:
         """Return the state of the budget."""
-        ledger = self._fleet.ledger
-        return Money(ledger.budget, ledger.state, ledger.overrun_usd, ledger.frozen, self._fleet.forecast(at_s))
+        ledger, quota = self._fleet.ledger, self._fleet.quota.allowance
+        forecast = self._fleet.forecast(at_s)
+        return Money(ledger.budget, ledger.state, ledger.overrun_usd, ledger.frozen, forecast, quota)
 
     def needs(self, at_s: float) -> Needs:
         """Return what is needed of the quota now."""

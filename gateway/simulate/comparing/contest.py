@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from engines.simulated.generators import Poisson
 from gateway.config import Config
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_findings
-from gateway.config.settings import scheduler_settings
+from gateway.config.settings import lone_settings
 from gateway.simulate.comparing.optimum import NoOptimumError, optimum, window_slots
 from gateway.simulate.eventlogs import NO_LOGS, EventLogs
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
@@ -54,7 +54,7 @@ def with_policy(config: Config, name: str) -> Config:
         policy: PolicyConfig = TypeAdapter(PolicyConfig).validate_python(said)
     except ValidationError:
         raise PolicyError(f'there is no policy "{name}"; choose among {", ".join(KNOWN)}') from None
-    first_block_s = scheduler_settings(config).billing.first_block_s
+    first_block_s = lone_settings(config).billing.first_block_s
     mode_off = ReactivePolicyConfig(type="reactive")
     queries = {}
     for query_name, query in config.queries.items():
@@ -181,7 +181,7 @@ def variants(config: Config, world: WorldOptions, policies: Sequence[str]) -> di
 def _scheduled(world: WorldOptions, config: Config, name: str) -> WorldOptions:
     """Return the world in which the config's scheduler decides; queries that may not be split stay so."""
     may = {query.settings.name: query.settings.switchable for query in world.queries}
-    scheduler = scheduler_settings(config)
+    scheduler = lone_settings(config)
     queries = tuple(replace(query, switchable=may[query.name]) for query in scheduler.queries)
     max_vms = 0 if name == HOME_ALONE else scheduler.max_vms
     return replace(world, scheduler=replace(scheduler, queries=queries, max_vms=max_vms))

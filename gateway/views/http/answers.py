@@ -18,10 +18,12 @@ from gateway.views.http.models import (
     LaneAnswer,
     PinAnswer,
     QueryAnswer,
+    QuotaAnswer,
     StoryAnswer,
     ThresholdsAnswer,
     VmAnswer,
 )
+from gateway.views.moneyview import quota_view
 from gateway.views.statusview import kept_state
 from gateway.views.why.telling import explained
 from policies.money.ledger import Ledger
@@ -160,6 +162,7 @@ def costs_answer(scheduler: Scheduler, at_s: float, wall_s: float) -> CostsAnswe
         limit_reached="" if forecast is None else forecast.limit,
         limit_reached_in_s=None if forecast is None else forecast.in_s,
         trouble=said.frozen,
+        quota=None if said.quota is None else QuotaAnswer(**quota_view(said.quota, wall_s)),
         usd=totals.usd,
         billed_s=totals.billed_s,
         used_s=totals.used_s,

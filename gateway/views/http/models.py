@@ -174,6 +174,16 @@ class BillAnswer(AnswerModel):
     usd: float
 
 
+class QuotaAnswer(AnswerModel):
+    """What the gateway may use of the quota that it shares with others."""
+
+    vms: int = Field(description="VMs that may live at a time.")
+    usd_today: float | None = Field(
+        description="Money for this UTC day; None means that the quota has no limit of money."
+    )
+    why: str = Field(description="Why it does not get what it needs; else empty.")
+
+
 class CostsAnswer(AnswerModel):
     """The money. Days are UTC days; None means no limit."""
 
@@ -187,6 +197,7 @@ class CostsAnswer(AnswerModel):
     limit_reached: str = Field(description="Which limit is reached next at the present rate; else empty.")
     limit_reached_in_s: float | None
     trouble: str = Field(description="Why no more money is reserved; else empty.")
+    quota: QuotaAnswer | None = Field(description="None without a quota.")
     usd: float = Field(description="All VMs of this gateway since it started.")
     billed_s: float
     used_s: float

@@ -110,7 +110,8 @@ export class Money {
     if (limit > 0) this.part.value = Math.min(1, (costs.spent_today_usd + costs.reserved_usd) / limit);
     const reached = costs.limit_reached && costs.limit_reached_in_s !== null;
     say(this.limit, reached ? `At the present rate ${costs.limit_reached} is reached in ${seconds(costs.limit_reached_in_s)}.` : "");
-    say(this.trouble, costs.trouble ? `No more money is reserved: ${costs.trouble}.` : "");
+    const troubles = [costs.trouble && `No more money is reserved: ${costs.trouble}.`, costs.quota?.why && `The quota: ${costs.quota.why}.`];
+    say(this.trouble, troubles.filter(Boolean).join(" "));
     const cells = (bill) => [bill.vm, usd(bill.usd), seconds(bill.billed_s), seconds(bill.used_s), bytes(bill.sent_bytes), bytes(bill.received_bytes)];
     const rows = costs.bills.map((bill) => make("tr", {}, ...cells(bill).map((text) => make("td", {}, text))));
     if (this.bills.open || this.rows.childElementCount !== rows.length) this.rows.replaceChildren(...rows);
@@ -120,6 +121,7 @@ export class Money {
     const limits = [
       [costs.usd_per_hour, "an hour"],
       [costs.usd_per_query_day, "a query and day"],
+      [costs.quota?.usd_today ?? null, "today, of the quota"],
     ];
     return limits.filter(([limit]) => limit !== null).map(([limit, per]) => `at most ${usd(limit)} ${per}`).join(", ");
   }
