@@ -91,10 +91,10 @@ class Versions:
         if self._numbers(number):
             raise OvertakenError(self._sure_latest())
 
-    def prune(self, number: int) -> None:
-        """Delete the version that is no longer needed once ``number`` is the record."""
-        if number > _KEPT:
-            self._store.delete(self._name(number - _KEPT))
+    def prune(self, number: int, kept: int = _KEPT) -> None:
+        """Delete the version that is no longer needed once ``number`` is the record and so many are ``kept``."""
+        if number > kept:
+            self._store.delete(self._name(number - kept))
 
     def prune_all(self, number: int) -> None:
         """Delete all versions that are no longer needed once ``number`` is the record, a bounded number of them."""

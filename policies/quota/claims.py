@@ -17,6 +17,7 @@ from policies.quota.requests import (
     AgreeDay,
     Allowance,
     Answer,
+    ForgetPortions,
     Needs,
     QuotaLimits,
     ReadDay,
@@ -124,7 +125,7 @@ class QuotaClaims:
         """Note the answer to the request that is under way."""
         request, asked_s = self._taken()
         self._unsure, self._trouble, self._pause_s = None, "", _PAUSE_FIRST_S
-        if isinstance(request, ReadDay | AgreeDay | TakePortion):
+        if isinstance(request, ReadDay | AgreeDay | TakePortion | ForgetPortions):
             assert self._portions is not None, "it asked"
             self._portions.take(request, answer)
         else:

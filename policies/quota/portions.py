@@ -7,10 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from policies.quota.requests import AgreeDay, Answer, ClaimDone, DayRead, DayTerms, QuotaLimits, ReadDay, TakePortion
+from policies.quota.requests import (
+    AgreeDay,
+    Answer,
+    ClaimDone,
+    DayRead,
+    DayTerms,
+    ForgetPortions,
+    QuotaLimits,
+    ReadDay,
+    TakePortion,
+)
+
+PortionRequest = ReadDay | AgreeDay | TakePortion | ForgetPortions
 
 _PORTIONS_MOST = 1000
 _DAYS_KEPT = 3
+_FORGOTTEN_AFTER = 30
+"""Days after which the objects of a day are deleted, some for each portion that is taken; no clock is so wrong."""
 _SAME_USD = 1e-9
 
 
@@ -53,6 +67,7 @@ class Portions:
         self._random = random
         self._days: dict[int, _Day] = {}
         self._needed: Mapping[int, float] = {}
+        self._to_forget = 0
 
     # ------------------------------------------------------------------------------------------------------- looking
 
@@ -87,7 +102,7 @@ class Portions:
         for day in sorted(self._days)[:-_DAYS_KEPT]:
             del self._days[day]
 
-    def next(self) -> ReadDay | AgreeDay | TakePortion | None:
+    def next(self) -> PortionRequest | None:
         """Return the next request; None: there is nothing to do now."""
         for day, known in self._days.items():
             if known.spent or not self._lacks(day):
@@ -99,12 +114,17 @@ class Portions:
             if known.free:
                 return TakePortion(day, self._random.choice(known.free), self._writer)
             known.spent = True
+        if self._to_forget and self._needed:
+            self._to_forget -= 1
+            return ForgetPortions(min(self._needed) - _FORGOTTEN_AFTER)
         return None
 
     # ------------------------------------------------------------------------------------------------------- answers
 
-    def take(self, request: ReadDay | AgreeDay | TakePortion, answer: Answer) -> None:
+    def take(self, request: PortionRequest, answer: Answer) -> None:
         """Note the answer to a request."""
+        if isinstance(request, ForgetPortions):
+            return
         known = self._days.setdefault(request.day, _Day())
         match request, answer:
             case ((ReadDay() | AgreeDay()), DayRead()):
@@ -113,6 +133,7 @@ class Portions:
                 known.free = [portion for portion in range(portions) if portion not in answer.taken]
             case TakePortion(), ClaimDone():
                 known.mine += answer.done
+                self._to_forget += answer.done
                 if not answer.done:
                     known.free = None  # others take some at the same time: what was read is old
                 elif known.free is not None and request.portion in known.free:

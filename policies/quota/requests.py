@@ -168,11 +168,18 @@ class TakePortion:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetPortions:
+    """Delete some objects of a day that is long over; answered by ``ClaimDone``."""
+
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimDone:
     """Whether the request was carried out, now or by an earlier try; else another gateway was faster."""
 
     done: bool
 
 
-Request = ReadPermits | ReadClaim | WriteClaim | ReadDay | AgreeDay | TakePortion
+Request = ReadPermits | ReadClaim | WriteClaim | ReadDay | AgreeDay | TakePortion | ForgetPortions
 Answer = PermitsRead | ClaimRead | DayRead | ClaimDone

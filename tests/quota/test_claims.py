@@ -69,6 +69,8 @@ def test_a_gateway_gets_what_it_needs_with_few_requests(store: QuotaStore) -> No
         "AgreeDay",
         "TakePortion",
         "TakePortion",
+        "ForgetPortions",
+        "ForgetPortions",
     ]
 
 
@@ -175,6 +177,26 @@ def test_the_terms_of_a_day_are_those_of_the_gateway_that_began_it(store: QuotaS
     second.need(Needs(0, {DAY: 1000.0}), 0.0)
     carried_out(second, store, 0.0)
     assert second.allowance(0.0).usd_by_day == ((DAY, 7.5),)
+
+
+def test_few_objects_are_left_of_a_permit_that_is_renewed_for_long() -> None:
+    objects = MemoryStore()
+    first, store = claims("a", TWO), QuotaStore(objects, "shop")
+    first.need(Needs(1), 0.0)
+    for s in range(0, 2000, 5):
+        carried_out(first, store, float(s))
+        assert first.allowance(float(s)).vms == 1
+    assert len(list(objects.list("quotas/shop/vms/"))) <= 4
+
+
+def test_the_portions_of_days_that_are_long_over_are_deleted_some_for_each_that_is_taken() -> None:
+    objects = MemoryStore()
+    first, store = claims("a", TWO), QuotaStore(objects, "shop")
+    for day in range(DAY, DAY + 60):
+        first.need(Needs(0, {day: 10.0}), 0.0)
+        carried_out(first, store, 0.0)
+    # Four portions and the terms of each of the last days.
+    assert len(list(objects.list("quotas/shop/days/"))) <= 31 * 5
 
 
 class Gateways(RuleBasedStateMachine):

@@ -7,6 +7,7 @@ how many there are. An object of a day is never replaced, and never written agai
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from policies.quota.requests import (
     ClaimRead,
     DayRead,
     DayTerms,
+    ForgetPortions,
     PermitsRead,
     ReadClaim,
     ReadDay,
@@ -33,6 +35,9 @@ from policies.quota.requests import (
 
 _TERMS: Final = "terms"
 _BYTES_MAX: Final = 10_000
+_FORGOTTEN: Final = 4
+_KEPT: Final = 3
+"""Versions of a permit: all are listed to see which permits are free."""
 _Record = TypeVar("_Record", VmClaim, DayTerms)
 
 
@@ -72,6 +77,10 @@ class QuotaStore:
             case TakePortion():
                 name, data = self._name(request.day, f"{request.portion:04d}"), request.writer.encode()
                 return ClaimDone(self._put(name, data) or self._content(name) == data)
+            case ForgetPortions():
+                for old in islice(self._store.list(self._name(request.day, "")), _FORGOTTEN):
+                    self._store.delete(old)
+                return ClaimDone(True)
 
     # ----------------------------------------------------------------------------------------------------------- VMs
 
@@ -93,8 +102,8 @@ class QuotaStore:
         except OvertakenError:
             return ClaimDone(False)
         # Numbers grow by one or by two.
-        versions.prune(request.number)
-        versions.prune(request.number - 1)
+        versions.prune(request.number, _KEPT)
+        versions.prune(request.number - 1, _KEPT)
         return ClaimDone(True)
 
     # --------------------------------------------------------------------------------------------------------- money
