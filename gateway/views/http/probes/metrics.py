@@ -204,3 +204,14 @@ def _of_costs(costs: CostsAnswer) -> Iterator[Metric]:
     left = {} if costs.left_usd is None else {(): costs.left_usd}
     yield _gauge("budget_left_usd", "What may still be reserved now; absent without a limit.", left)
     yield _gauge("budget_troubled", "1 if no more money is reserved because of a fault.", {(): bool(costs.trouble)})
+    yield from _quota(costs)
+
+
+def _quota(costs: CostsAnswer) -> Iterator[Metric]:
+    quota = costs.quota
+    vms = {} if quota is None else {(): quota.vms}
+    money = {} if quota is None or quota.usd_today is None else {(): quota.usd_today}
+    refused = {} if quota is None else {(): bool(quota.why)}
+    yield _gauge("quota_vms", "VMs that the quota allows this gateway now; absent without a quota.", vms)
+    yield _gauge("quota_today_usd", "Money of the quota for this UTC day; absent without a limit.", money)
+    yield _gauge("quota_refused", "1 if the quota does not grant what is needed; absent without a quota.", refused)
