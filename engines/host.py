@@ -153,7 +153,7 @@ class Host:
                     lambda: build_session(settings.master, settings.workdir, settings.cores, conf=settings.conf)
                 )
                 self._session.set_result(session)
-                await in_thread(warm_up, session, self._feeds, self._clock)
+                await in_thread(warm_up, session, self._clock)
                 await in_thread(settle)
         except TimeoutError:
             self._stop(f"Spark was not ready within {_BOOT_S:.0f} s", code=1)
@@ -313,10 +313,13 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
-        kind = StatefulStream if query.plan.stateful else StatelessStream
         died = partial(self._died, opened)
         reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
-        engine = kind(query, self._feeds, self._clock, reports)
+        engine: Engine
+        if query.plan.stateful:
+            engine = StatefulStream(query, self._feeds, self._clock, reports)
+        else:
+            engine = StatelessStream(query, self._clock, reports)
         engine.open()
         return engine
 

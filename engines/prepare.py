@@ -7,7 +7,6 @@ from pathlib import Path
 
 from engines.spark.classarchive import archive, make_options
 from engines.spark.session import SessionError, build_session, stop_session
-from engines.streaming.feed import FeedServer
 from engines.warmup import warm_up
 from infra.clock import SystemClock
 
@@ -31,11 +30,9 @@ def prepare() -> Path:
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         written = Path(folder) / "classes.jsa"
         session = build_session("local[1]", Path(folder) / "work", 1, jvm_options=make_options(written))
-        feeds = FeedServer()
         try:
-            warm_up(session, feeds, SystemClock())
+            warm_up(session, SystemClock())
         finally:
-            feeds.close()
             stop_session(session, within_s=_WRITING_S)
         if not written.is_file():
             raise SessionError("the JVM wrote no archive of its classes; Spark starts without one, as before")

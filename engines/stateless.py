@@ -19,7 +19,7 @@ from engines.streaming.activity import Activity
 from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.batches import Batches
 from engines.streaming.checkpoints import ResumePoint
-from engines.streaming.feed import Feed, FeedServer, Item
+from engines.streaming.feed import Feed, Item
 from engines.streaming.keptplan import KeptPlan
 from engines.streaming.stream import Warmth, put_warm_up
 from engines.streaming.tables import one_batch
@@ -42,7 +42,6 @@ class StatelessStream:
 
     Args:
         query: the query.
-        server: where Spark asks for runs.
         clock: measures micro-batches.
         reports: get the answers of each micro-batch, one for each run that was put with a tag; a run that failed is
             answered later, and holds up no other.
@@ -56,7 +55,6 @@ class StatelessStream:
     def __init__(
         self,
         query: KnownQuery,
-        server: FeedServer,  # noqa: ARG002 - a query with state needs it
         clock: Clock,
         reports: Reports,
         run_s: float = RUN_S,

@@ -49,7 +49,6 @@ class Timed:
 
 def time_batches(
     query: KnownQuery,
-    feeds: FeedServer,
     events: Callable[[int, int], pa.RecordBatch],
     sizes: Sequence[int],
     *,
@@ -66,7 +65,6 @@ def time_batches(
 
     Args:
         query: stateless, as the host knows it.
-        feeds: where Spark requests runs.
         events: returns the rows of a run, of the query's run schema: of the events from one number to another.
         sizes: events of a micro-batch.
         repeats: repetitions of each size and number of runs.
@@ -80,7 +78,7 @@ def time_batches(
     shapes = [(count, size) for count in runs for size in sizes if size >= count for _ in range(repeats)]
     random.Random("sizes").shuffle(shapes)  # noqa: S311  # no secret
     timed: list[Timed] = []
-    with _Player(query, feeds, events, clock) as player:
+    with _Player(query, events, clock) as player:
         player.warm_up({(min(runs), max(sizes)), (max(runs), max(sizes))})
         for count, size in shapes:
             timed.append(player.play(count, size))
@@ -207,14 +205,12 @@ class _Player:
     behind a run that only keeps Spark busy.
     """
 
-    def __init__(
-        self, query: KnownQuery, feeds: FeedServer, events: Callable[[int, int], pa.RecordBatch], clock: Clock
-    ) -> None:
+    def __init__(self, query: KnownQuery, events: Callable[[int, int], pa.RecordBatch], clock: Clock) -> None:
         self._events, self._clock = events, clock
         self._got = _Answers(clock)
         self._put = 0
         self._largest = 0
-        self._stream = StatelessStream(query, feeds, clock, self._got.reports)
+        self._stream = StatelessStream(query, clock, self._got.reports)
 
     def __enter__(self) -> _Player:
         self._stream.open()

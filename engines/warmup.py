@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from engines.query.known import RefusedError, understand
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports, RunOutcome
-from engines.streaming.feed import FeedServer, pack
+from engines.streaming.feed import pack
 from engines.streaming.stream import WARM_S
 from infra.clock import Clock
 from infra.messages import OpenQuery
@@ -25,7 +25,7 @@ _QUERY = OpenQuery(
 )
 
 
-def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
+def warm_up(session: SparkSession, clock: Clock) -> None:
     """Run a small query without state, as a host runs it, and return when its answer has arrived.
 
     Raises:
@@ -39,7 +39,7 @@ def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
         if answers:
             answered.set()
 
-    stream = StatelessStream(understand(session, _QUERY), feeds, clock, Reports.of(take, lambda _: answered.set()))
+    stream = StatelessStream(understand(session, _QUERY), clock, Reports.of(take, lambda _: answered.set()))
     stream.open()
     try:
         names = pa.array([f"name {number}" for number in range(_ROWS)])

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.simulate.harmless import VmHarm, as_runs, harmless
 from planning.document import table
+from planning.harmless import VmHarm, as_runs, harmless
 from policies.lookahead.policy import LookaheadOptions
 from policies.planning.planner import PlannerOptions
 

@@ -32,7 +32,7 @@ from tests.e2e.harness import Gateway, end_hosts
 LASTS_S, WARM_UP_S = 180, 30
 SEEDS = range(1, 7)
 MOST, GRACE_S = 0.03, 0.02
-"""What is within the bound, as for the worlds in virtual time (gateway/simulate/harmless.py)."""
+"""What is within the bound, as for the worlds in virtual time (bench/planning/harmless.py)."""
 WAIT_S = 0.005
 CARRIED_PER_S = 170.0
 """What home carries of 200 events/s that the calls alone would allow; the rest is the cost of micro-batches."""

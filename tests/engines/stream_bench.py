@@ -73,9 +73,11 @@ class Running:
         self.exhausted: list[str] = []
         self.told_broken = threading.Event()
         self.stream: StatelessStream | StatefulStream
-        kind = StatefulStream if query.plan.stateful else StatelessStream
         reports = Reports(self._take, self.collected.died, self._isolates, self._breaks, self._exhausts)
-        self.stream = kind(query, feeds, SystemClock(), reports, run_s)
+        if query.plan.stateful:
+            self.stream = StatefulStream(query, feeds, SystemClock(), reports, run_s)
+        else:
+            self.stream = StatelessStream(query, SystemClock(), reports, run_s)
         self.schema = query.run_schema
         self.commits = commits
         self.stream.open()

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from engines.query.known import KnownQuery, understand
-from engines.streaming.feed import FeedServer
 from engines.timing import time_batches
 from gateway.config.queries import QueryConfig
 from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections
@@ -34,7 +33,7 @@ def some(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": pa.array(range(count), pa.int64())})
 
 
-def test_a_run_has_each_event_once_for_each_selection_that_it_closes(spark: SparkSession, feeds: FeedServer) -> None:
+def test_a_run_has_each_event_once_for_each_selection_that_it_closes(spark: SparkSession) -> None:
     query = known(spark, FIVE)
     runs = RunsOfSelections("sums", query, some(800))
     assert runs.most_events == 400
@@ -42,7 +41,7 @@ def test_a_run_has_each_event_once_for_each_selection_that_it_closes(spark: Spar
         rows = runs.rows(0, size)
         assert rows.num_rows == 5 * size
         assert len(set(rows.column("selection").to_pylist())) == size
-    timed = time_batches(query, feeds, runs.rows, (1, 400), repeats=2, clock=SystemClock())
+    timed = time_batches(query, runs.rows, (1, 400), repeats=2, clock=SystemClock())
     assert sorted(one.events for one in timed) == [1, 1, 400, 400]
 
 

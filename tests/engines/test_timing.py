@@ -17,7 +17,7 @@ from infra.messages import OpenQuery
 pytestmark = pytest.mark.spark
 
 
-def test_larger_batches_take_longer(spark: SparkSession, feeds: FeedServer) -> None:
+def test_larger_batches_take_longer(spark: SparkSession) -> None:
     sql = "SELECT id, sha2(repeat(cast(id AS STRING), 200), 512) AS digest FROM events"
     query = understand(spark, OpenQuery(query="timed", epoch=0, schema_ddl="id BIGINT", sql=sql))
     events = pa.RecordBatch.from_arrays([pa.array(range(40_000), pa.int64())], schema=query.input_schema)
@@ -26,9 +26,7 @@ def test_larger_batches_take_longer(spark: SparkSession, feeds: FeedServer) -> N
     def cut(first: int, end: int) -> pa.RecordBatch:
         return events.slice(first, end - first)
 
-    timed = time_batches(
-        query, feeds, cut, (1, 10, 40_000), repeats=3, clock=SystemClock(), runs=(1, 4), tell=told.append
-    )
+    timed = time_batches(query, cut, (1, 10, 40_000), repeats=3, clock=SystemClock(), runs=(1, 4), tell=told.append)
     assert timed == told
     shapes = [(1, 1)] * 3 + [(10, 1)] * 3 + [(10, 4)] * 3 + [(40_000, 1)] * 3 + [(40_000, 4)] * 3
     assert sorted((one.events, one.runs) for one in timed) == sorted(shapes)

@@ -9,7 +9,6 @@ import numpy as np
 from engines.simulated.boot import LogNormal
 from engines.simulated.generators import RecordedRates
 from gateway.simulate.comparing.contest import fluid_world
-from gateway.simulate.drawing import drawn
 from gateway.simulate.fluid.outcomes import FluidOutcome
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
@@ -17,6 +16,7 @@ from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions
+from tests.worlds.drawing import drawn
 
 _GRID_S = 0.02
 _AMPLE_BYTES = 1 << 40

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from planning.harmless import as_fluids, as_runs, harmless
 
-from gateway.simulate.harmless import as_fluids, as_runs, harmless
 from policies.lookahead.policy import LookaheadOptions
 
 WORST = {

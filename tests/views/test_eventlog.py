@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from gateway.cli import main
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
-from gateway.simulate.drawing import drawn
 from gateway.simulate.eventlogs import LoggedScheduler
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.world import World
@@ -48,6 +47,7 @@ from policies.signals import (
 )
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
+from tests.worlds.drawing import drawn
 
 SEEDS = range(1, 36)
 LOAD_S = 90.0

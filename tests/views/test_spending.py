@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from gateway.cli import main
 from gateway.core.decide.scheduler import SchedulerSettings
-from gateway.simulate.drawing import drawn
 from gateway.simulate.eventlogs import LoggedScheduler
 from gateway.simulate.runs.world import World
 from gateway.views.why.eventlog import EventLog, LoggedEvent, all_logged
@@ -21,6 +20,7 @@ from gateway.views.why.spending import Spending, summed, told_spending
 from policies.money.billing import BillingTerms, Traffic
 from policies.signals import HOME, Command, Event, QuerySlot, SlotEnded, VmGone, VmReady
 from tests.policies.policy_data import query_settings, scheduler_settings
+from tests.worlds.drawing import drawn
 
 TERMS = BillingTerms(60.0, 60.0, 3.6, 0.5)
 """A second costs 0.001 USD."""

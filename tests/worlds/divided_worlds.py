@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 from engines.simulated.generators import Bursts, ConstantRate
-from gateway.simulate.drawing import divided, drawn
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
+from tests.worlds.drawing import divided, drawn
 
 LOAD_S = 30.0
 

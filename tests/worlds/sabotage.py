@@ -81,7 +81,7 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 def _moving(most: int, first: int = 1) -> tuple[int, str]:
     """Simulate worlds in which a query moves with its state."""
-    from gateway.simulate.drawing import MOVING_REST, MOVING_WORLDS
+    from tests.worlds.drawing import MOVING_REST, MOVING_WORLDS
     from tests.worlds.worlds import live
 
     begin = first + (MOVING_REST - first) % MOVING_WORLDS

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from engines.query.selections.expansion import expanded
 from engines.simulated.generators import Bursts, ConstantRate
-from gateway.simulate.drawing import drawn
 from gateway.simulate.options import SelectionLoad, WorldOptions
 from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
@@ -31,6 +30,7 @@ from infra.queryplan import SelectionConditions
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions
 from tests.selections.sequential import Event, Sequential
+from tests.worlds.drawing import drawn
 
 LOAD_S = 20.0
 BEGIN_MS = 1_700_000_000_000

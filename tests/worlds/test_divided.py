@@ -12,13 +12,13 @@ import pytest
 from engines.simulated.generators import ConstantRate
 from gateway.query.flow.keyed.split import split
 from gateway.query.flow.run import Run
-from gateway.simulate.drawing import drawn
 from gateway.simulate.options import KeyLoad
 from gateway.simulate.runs.keyed.counting import KEY, TIME, Counts, CountsOracle, KeyedRows, counted
 from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.world import World
 from tests.worlds.divided_worlds import divided_world, live_divided
+from tests.worlds.drawing import drawn
 
 SEEDS = range(1, 201)
 THOROUGH_SEEDS = range(1001, 1004)

@@ -12,13 +12,13 @@ import pytest
 
 from engines.simulated.generators import Bursts, ConstantRate
 from gateway.core.exchange.routing import Router
-from gateway.simulate.drawing import drawn
 from gateway.simulate.options import Faults, WorldOptions
 from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.world import World
 from policies.money.ledger import Budget
 from policies.planning.plain import StaticOptions
 from policies.signals import HOME
+from tests.worlds.drawing import drawn
 from tests.worlds.worlds import live
 
 SEEDS = range(1, 51)

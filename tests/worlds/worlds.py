@@ -15,10 +15,10 @@ if __name__ == "__main__":
     # Matrices are small here: the threads of numpy's BLAS would mostly wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from gateway.simulate.drawing import drawn
 from gateway.simulate.runs.outcomes import WorldOutcome
 from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.world import World
+from tests.worlds.drawing import drawn
 
 
 def live(seed: int, *, keep_trace: bool = False, thorough: bool = False) -> tuple[World, WorldOutcome | str]:

@@ -92,7 +92,6 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
                 runs = RunsOfSelections(name, understood, events) if query.selection_rule else WholeRuns(events)
                 timed = time_batches(
                     understood,
-                    feeds,
                     runs.rows,
                     [size for size in SIZES if size <= runs.most_events],
                     repeats=REPEATS,

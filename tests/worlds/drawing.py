@@ -29,7 +29,7 @@ _AUTO_WORLDS = 0.1
 
 def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptions:
     """Return a faulty world of one to three queries; without ``moves``, none of them moves with its state."""
-    draw = random.Random(f"world {seed}")  # noqa: S311  # no secret
+    draw = random.Random(f"world {seed}")  # no secret
     machines = Machines(
         events_per_s=draw.choice([500.0, 2000.0]),
         batch_s=draw.uniform(0.01, 0.2),
@@ -110,7 +110,7 @@ _AMPLE_BYTES = 1 << 40
 
 def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
     """Return a query that is stateful, or has little room for sent or held bytes, in some worlds; drawn separately."""
-    draw = random.Random(f"tight {seed} {query.settings.name}")  # noqa: S311  # no secret
+    draw = random.Random(f"tight {seed} {query.settings.name}")  # no secret
     run_bytes = query.run_events * query.event_bytes
     if not query.settings.switchable:
         # A host that runs a batch again needs the whole batch. Here, unlike on Spark, its runs need not be consecutive,
@@ -125,7 +125,7 @@ def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
 
 def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: float) -> QueryOptions:
     """Return a query that keeps state, and moves with it when its load is high; drawn separately."""
-    draw = random.Random(f"state {seed}")  # noqa: S311  # no secret
+    draw = random.Random(f"state {seed}")  # no secret
     mode: Mode = draw.choice(["auto", "query"])
     settings = replace(query.settings, mode=mode, share=None, switchable=True, pause_most_s=10.0, stay_s=stay_s)
     settings = replace(settings, policy=draw.choice([None, settings.policy]))
@@ -154,7 +154,7 @@ def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: floa
 
 def divided(query: QueryOptions, seed: int, machines: Machines, stay_s: float) -> QueryOptions:
     """Return a query that keeps state for keys, and whose parts move when its load is high; drawn separately."""
-    draw = random.Random(f"keys {seed}")  # noqa: S311  # no secret
+    draw = random.Random(f"keys {seed}")  # no secret
     query = _with_state(query, seed, machines, stay_s)
     settings = replace(
         query.settings, mode="keys", share=draw.choice([None, None, 0.3, 0.7]), pause_most_s=draw.choice([2.5, 10.0])
@@ -177,7 +177,7 @@ def divided(query: QueryOptions, seed: int, machines: Machines, stay_s: float) -
 
 def _with_bad_rows(faults: Faults, seed: int) -> Faults:
     """Return other faults in every eighth world: bad rows, and no lost answers, since such a run is never overdue."""
-    if random.Random(f"bad rows {seed}").random() >= _BAD_ROWS_WORLDS:  # noqa: S311  # no secret
+    if random.Random(f"bad rows {seed}").random() >= _BAD_ROWS_WORLDS:  # no secret
         return faults
     return replace(faults, bad_rows=0.05, lost_reply=0.0, hang_per_s=0.0)
 
@@ -190,7 +190,7 @@ def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySetti
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
 
-    draw = random.Random(f"policy {seed} {settings.name}")  # noqa: S311  # no secret
+    draw = random.Random(f"policy {seed} {settings.name}")  # no secret
     window_s, cycle_s = draw.choice([2.0, 4.0]), draw.uniform(20, 60)
     policies = (
         PlannerOptions(window_s=window_s, windows=12, history=100, cycles_s=(cycle_s,)),
@@ -214,7 +214,7 @@ def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySetti
 
 def _with_announcements(settings: QuerySettings, seed: int) -> QuerySettings:
     """Return settings with announced load in every fourth world, true or not; drawn separately."""
-    draw = random.Random(f"announced {seed} {settings.name}")  # noqa: S311  # no secret
+    draw = random.Random(f"announced {seed} {settings.name}")  # no secret
     if draw.random() >= _ANNOUNCED_WORLDS:
         return settings
     begins_s = [draw.uniform(0, 120) for _ in range(draw.randint(1, 4))]

@@ -106,7 +106,7 @@ class VmHarm:
 
 def harmless(seed: int, policy: PolicyOptions | None = None) -> DrawnWorld:
     """Return the world of a seed, in which all queries have this policy; None: equation 1."""
-    draw = random.Random(f"harmless {seed}")  # noqa: S311  # no secret
+    draw = random.Random(f"harmless {seed}")  # no secret
     machines = Machines(
         events_per_s=draw.choice([500.0, 2000.0]),
         batch_s=draw.uniform(0.01, 0.08),
