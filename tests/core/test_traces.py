@@ -182,6 +182,16 @@ def test_each_span_is_in_its_parent_and_the_first_is_filled(story: RunStory) -> 
     assert [span.begin_s for span in below[1:]] == [span.end_s for span in below[:-1]]
 
 
+@given(stories())
+def test_a_micro_batch_lasts_as_long_as_the_host_says_if_there_is_time_for_it(story: RunStory) -> None:
+    spans = spans_of(story, {})
+    for span in spans:
+        if span.name == "micro-batch":
+            (wait,) = [other for other in spans if (other.name, other.parent) == ("wait on the host", span.parent)]
+            room_s = story.answered_s - wait.begin_s
+            assert span.end_s - span.begin_s == pytest.approx(min(story.batch_s, room_s), abs=1e-6)
+
+
 @given(st.floats(0.001, 1.0), st.binary(min_size=1, max_size=64))
 def test_about_the_share_is_sampled(share: float, seed: bytes) -> None:
     ids = TraceIds(seed, share)

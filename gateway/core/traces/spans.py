@@ -92,7 +92,8 @@ def _of_visit(story: RunStory, visit: Visit, index: int) -> Iterator[RunSpan]:
 
 
 def _on_host(story: RunStory, sent_s: float, answered_s: float, index: int) -> Iterator[RunSpan]:
-    batch_end_s = max(sent_s, answered_s - story.back_s)
+    # The host measured the micro-batch; a round trip in which a busy machine was slow must not leave no time for it.
+    batch_end_s = min(answered_s, max(sent_s + story.batch_s, answered_s - story.back_s))
     batch_begin_s = max(sent_s, batch_end_s - story.batch_s)
     figures: dict[str, Attribute] = {
         "spillway.micro_batch.id": story.batch_id,
