@@ -2,7 +2,7 @@
 
 Each gateway has one query, which falls behind at home in a spike of two minutes each half hour. Either groups of ten
 gateways have their spikes together, or all do. Each is simulated with a limit of its own (one VM for each gateway), and
-with a quota of a tenth of that. Requests to the object store take 50 ms (median), and one in a thousand gets no answer.
+with a quota of a fifth of that. Requests to the object store take 50 ms (median), and one in a thousand gets no answer.
 
     PYTHONPATH=. .venv/bin/python bench/quota.py [GATEWAYS]
 """
@@ -72,7 +72,7 @@ def world(gateways: int, *, together: bool, shared: bool) -> FluidOptions:
     if shared:
         one = replace(one, scheduler=replace(one.scheduler, quota=True))
         usd = TERMS.time_usd(TERMS.first_block_s)
-        limits = QuotaLimits(max_vms=max(1, gateways // 10), usd_per_day=10 * gateways * usd, usd_a_portion=usd)
+        limits = QuotaLimits(max_vms=max(1, gateways // 5), usd_per_day=20 * gateways * usd, usd_a_portion=usd)
         quota = QuotaOptions(limits=limits, unanswered=0.001)
     return FluidOptions(seed=1, sites=(one,) * gateways, load=load, slots=LASTS_S, begins_wall_s=BEGINS_S, quota=quota)
 
@@ -128,7 +128,7 @@ def main() -> None:
     lines = [
         line(f"{spikes}, {limit}", gateways, world(gateways, together=together, shared=shared))
         for spikes, together in (("groups of ten", False), ("all at once", True))
-        for limit, shared in ((f"{gateways:,} limits of one VM", False), (f"a quota of {gateways // 10:,} VMs", True))
+        for limit, shared in ((f"{gateways:,} limits of one VM", False), (f"a quota of {gateways // 5:,} VMs", True))
     ]
     head = (
         "spikes, limits",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from policies.quota.requests import (
@@ -21,7 +21,9 @@ from policies.quota.requests import (
 
 PortionRequest = ReadDay | AgreeDay | TakePortion | ForgetPortions
 
-_PORTIONS_MOST = 1000
+_PORTIONS_MOST = 10_000
+_LOST_MOST = 3
+"""After so many portions in a row that others took at the same time, what was read is too old."""
 _DAYS_KEPT = 3
 _FORGOTTEN_AFTER = 30
 """Days after which the objects of a day are deleted, some for each portion that is taken; no clock is so wrong."""
@@ -49,7 +51,8 @@ class _Day:
     free: list[int] | None = None
     mine: int = 0
     base_usd: float = 0.0
-    spent: bool = field(default=False)
+    spent: bool = False
+    lost: int = 0
 
 
 class Portions:
@@ -134,8 +137,9 @@ class Portions:
             case TakePortion(), ClaimDone():
                 known.mine += answer.done
                 self._to_forget += answer.done
-                if not answer.done:
-                    known.free = None  # others take some at the same time: what was read is old
+                known.lost = 0 if answer.done else known.lost + 1
+                if known.lost >= _LOST_MOST:
+                    known.free, known.lost = None, 0
                 elif known.free is not None and request.portion in known.free:
                     known.free.remove(request.portion)
             case _:

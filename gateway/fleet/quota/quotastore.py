@@ -75,7 +75,7 @@ class QuotaStore:
                 self._put(self._name(request.day, _TERMS), msgspec.json.encode(request.terms))
                 return self._day(request.day)
             case TakePortion():
-                name, data = self._name(request.day, f"{request.portion:04d}"), request.writer.encode()
+                name, data = self._name(request.day, f"{request.portion:05d}"), request.writer.encode()
                 return ClaimDone(self._put(name, data) or self._content(name) == data)
             case ForgetPortions():
                 for old in islice(self._store.list(self._name(request.day, "")), _FORGOTTEN):
