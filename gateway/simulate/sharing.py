@@ -91,7 +91,7 @@ class SharedQuota:
     def _claims(self, seed: int, at: int) -> QuotaClaims:
         name, options = f"gateway {at}", self._options
         by = Claimant(holder=name, writer=name, lease_s=options.lease_s, silent_s=options.silent_s)
-        return QuotaClaims(options.limits, by, f"{seed} {at}")
+        return QuotaClaims(options.limits, by, [seed, at])
 
     def need(self, gateway: int, needs: Needs, at_s: float) -> None:
         """Note what a gateway needs."""

@@ -7,9 +7,10 @@ unknown is repeated before any other one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
+
+import numpy as np
 
 from policies.quota.permits import VmPermits
 from policies.quota.portions import Portions
@@ -58,9 +59,13 @@ class QuotaClaims:
     """
 
     def __init__(
-        self, limits: QuotaLimits, by: Claimant, seed: str, spent_by_day: Mapping[int, float] | None = None
+        self,
+        limits: QuotaLimits,
+        by: Claimant,
+        seed: int | Sequence[int],
+        spent_by_day: Mapping[int, float] | None = None,
     ) -> None:
-        random = Random(seed)  # noqa: S311 - it only keeps gateways apart
+        random = np.random.default_rng(seed)
         self._limits = limits
         self._permits = VmPermits(
             limits.max_vms,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from random import Random
+
+import numpy as np
 
 from policies.quota.requests import (
     Answer,
@@ -67,7 +68,7 @@ class VmPermits:
         writer: str,
         lease_s: float,
         silent_s: float | None,
-        random: Random,
+        random: np.random.Generator,
         inherits: bool,
     ) -> None:
         self._count = count
@@ -145,12 +146,12 @@ class VmPermits:
             permit for permit in range(self._count) if permit not in self._held and self._newest.get(permit, 0) % 2 == 0
         ]
         if free:
-            permit = self._random.choice(free)
+            permit = free[int(self._random.integers(len(free)))]
             return self._claim(permit, self._newest.get(permit, 0) + 1)
         if (silent := self._silent(now_s)) is not None:
             return silent
         self.full = True
-        self._newest, self._again_s = None, now_s + _AGAIN_S * self._random.uniform(0.5, 1.5)
+        self._newest, self._again_s = None, now_s + _AGAIN_S * float(self._random.uniform(0.5, 1.5))
         return None
 
     def _silent(self, now_s: float) -> ReadClaim | WriteClaim | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
+
+import numpy as np
 
 from policies.quota.requests import (
     AgreeDay,
@@ -64,7 +65,7 @@ class Portions:
         random: for the choice of portions.
     """
 
-    def __init__(self, limits: QuotaLimits, *, writer: str, random: Random) -> None:
+    def __init__(self, limits: QuotaLimits, *, writer: str, random: np.random.Generator) -> None:
         self._limits = limits
         self._writer = writer
         self._random = random
@@ -115,7 +116,7 @@ class Portions:
             if known.terms is None:
                 return AgreeDay(day, day_terms(self._limits))
             if known.free:
-                return TakePortion(day, self._random.choice(known.free), self._writer)
+                return TakePortion(day, known.free[int(self._random.integers(len(known.free)))], self._writer)
             known.spent = True
         if self._to_forget and self._needed:
             self._to_forget -= 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from policies.money.billing import BillingTerms, decision_due_s
 from policies.money.ledger import Budget, Ledger, LimitForecast
-from policies.quota.part import QuotaPart
 from policies.signals import BootEstimate, Event, SlotEnded, VmAdopted, VmGone, VmReady
 from policies.vms.boots import BootHistory
 from policies.vms.machine import VmAccount, VmBill, costs
+from policies.vms.quotapart import QuotaPart
 from policies.vms.story import StoryLine
 from policies.vms.use import BlockUse
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step

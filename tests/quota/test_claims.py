@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +21,7 @@ DAY = 20_000
 
 def claims(name: str, limits: QuotaLimits, *, inherits: bool = False, silent_s: float | None = SILENT_S) -> QuotaClaims:
     by = Claimant(holder=name, writer=f"{name} {inherits}", lease_s=LEASE_S, silent_s=silent_s, inherits=inherits)
-    return QuotaClaims(limits, by, name)
+    return QuotaClaims(limits, by, zlib.crc32(name.encode()))
 
 
 def carried_out(claims: QuotaClaims, store: QuotaStore, now_s: float) -> list[Request]:
@@ -273,7 +274,7 @@ class Gateways(RuleBasedStateMachine):
         by = Claimant(
             holder=f"g{gateway}", writer=f"{gateway} {self.now_s}", lease_s=LEASE_S, silent_s=SILENT_S, inherits=True
         )
-        self.gateways[gateway] = QuotaClaims(self.limits, by, f"{gateway}", dict(known.usd_by_day or ()))
+        self.gateways[gateway] = QuotaClaims(self.limits, by, gateway, dict(known.usd_by_day or ()))
 
     @invariant()
     def vms_are_within_the_limit(self) -> None:

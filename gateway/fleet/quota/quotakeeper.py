@@ -80,7 +80,7 @@ class QuotaKeeper:
         by = Claimant(
             holder=self._holder, writer=writer, lease_s=_LEASE_S, silent_s=self._silent_s(), inherits=inherits
         )
-        self._claims = claims = QuotaClaims(limits, by, writer, _by_day(before))
+        self._claims = claims = QuotaClaims(limits, by, int(writer, 16), _by_day(before))
         self._running = asyncio.create_task(self._run(claims, QuotaStore(store, quota.name)), name="claim the quota")
         try:
             async with asyncio.timeout(_SETTLE_S):
