@@ -16,6 +16,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -77,9 +78,9 @@ def world(gateways: int, *, together: bool, shared: bool) -> FluidOptions:
     return FluidOptions(seed=1, sites=(one,) * gateways, load=load, slots=LASTS_S, begins_wall_s=BEGINS_S, quota=quota)
 
 
-def line(name: str, gateways: int, options: FluidOptions) -> tuple[str, ...]:
+def line(name: str, gateways: int, together: bool, shared: bool) -> tuple[str, ...]:
     """Simulate, check that the limits hold, and return a line of the table."""
-    began_s = time.process_time()
+    began_s, options = time.process_time(), world(gateways, together=together, shared=shared)
     outcome = FluidWorld(options).run()
     took_s = time.process_time() - began_s
     if options.quota is not None:
@@ -125,11 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("gateways", type=int, nargs="?", default=GATEWAYS)
     gateways = parser.parse_args().gateways
-    lines = [
-        line(f"{spikes}, {limit}", gateways, world(gateways, together=together, shared=shared))
+    worlds = [
+        (f"{spikes}, {limit}", gateways, together, shared)
         for spikes, together in (("groups of ten", False), ("all at once", True))
         for limit, shared in ((f"{gateways:,} limits of one VM", False), (f"a quota of {gateways // 5:,} VMs", True))
     ]
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        lines = list(processes.map(line, *zip(*worlds, strict=True)))
     head = (
         "spikes, limits",
         "VMs at a time",
