@@ -142,20 +142,14 @@ async def fill(topic: str, work: Work, events: int) -> None:
         await _produce(producer, topic, work, 0, events)
 
 
-async def first_result_s(topic: str, start: Callable[[], subprocess.Popen[bytes]]) -> float:
-    """Start a system; return how long it takes until its first result, in seconds.
+async def first_result(topic: str, is_alive: Callable[[], bool]) -> float:
+    """Return when the first result came, in seconds since the epoch.
 
     Raises:
-        SideError: it ended, or took too long.
+        SideError: the system ended, or took too long.
     """
-    begun_s = time.time()
-    process = start()
-    leave_cpu()
-    try:
-        async with Results(topic, lambda: process.poll() is None).reading() as results:
-            return await results.wait(1) - begun_s
-    finally:
-        end(process)
+    async with Results(topic, is_alive).reading() as results:
+        return await results.wait(1)
 
 
 def _producer() -> AIOKafkaProducer:

@@ -65,6 +65,18 @@ def gateway_of(
     cloud: Mapping[str, object] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     """Start a gateway with queries by name; ``cloud`` replaces keys of that section."""
+    path = write_config(folder, queries, api_port=api_port, cloud=cloud)
+    return started([sys.executable, "-m", *module, str(path)], log)
+
+
+def write_config(
+    folder: Path,
+    queries: Mapping[str, object],
+    *,
+    api_port: int = 0,
+    cloud: Mapping[str, object] = MappingProxyType({}),
+) -> Path:
+    """Write the config of a gateway, or write it anew; arguments as ``gateway_of`` has them."""
     config = {
         "gateway": {"state_dir": str(folder / "state"), "api": {"listen": f"127.0.0.1:{api_port}"}},
         "private": {"spark": {"master": "local[1]"}},
@@ -81,7 +93,7 @@ def gateway_of(
     path = folder / "config.yaml"
     with path.open("w") as file:
         YAML(typ="safe").dump(config, file)
-    return started([sys.executable, "-m", *module, str(path)], log)
+    return path
 
 
 def job(mode: str, work: Work, folder: str, events: str, results: str) -> Job:
