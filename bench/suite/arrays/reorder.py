@@ -14,7 +14,7 @@ from policies.arrays import IntArray
 from suite.row import Row, rate_of
 from suite.turns import OURS, Goal, Sample
 
-RUNS, RUN_EVENTS, SEED = 20_000, 100, 5
+RUNS, RUN_EVENTS, SEED = 5_000, 100, 5
 DISPLACED = (10, 1_000, 100_000)
 """By so many events a run is completed too late, at most; at least one run."""
 TWICE = 0.01
