@@ -98,7 +98,7 @@ def _measure(row: Row, turns: int, console: Console) -> Turns:
                 bars.update(bar, description=step)
                 if not console.is_terminal:
                     print(step, file=sys.stderr, flush=True)
-                found[turn][side] = measured(row.name, side, cpu, there)
+                found[turn][side] = measured(row, side, cpu, there)
                 bars.advance(bar)
     finally:
         if others and hasattr(os, "sched_setaffinity"):

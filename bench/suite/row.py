@@ -17,7 +17,6 @@ from suite.turns import Goal, Sample
 ROOT = Path(__file__).parents[2]
 CPU = "SPILLWAY_BENCH_CPU"
 """The environment variable that tells ``Row.around`` which CPU the sides have."""
-_TURN_S = 300.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
 
 
@@ -39,6 +38,7 @@ class Row:
         around: what all sides need, as a server: it runs on other CPUs while they are measured, and says where it is in
             environment variables.
         turns_most: more turns are not taken: of figures that hardly depend on how fast the machine is.
+        side_s: a side that takes longer has failed.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Row:
     note: str
     around: Callable[[], AbstractContextManager[Mapping[str, str]]] = nothing_around
     turns_most: int = sys.maxsize
+    side_s: float = 300.0
 
 
 class SideError(RuntimeError):
@@ -59,20 +60,22 @@ def side_environment(there: Mapping[str, str]) -> dict[str, str]:
     return {**there, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "bench")))}
 
 
-def measured(row: str, side: str, cpu: int, there: Mapping[str, str]) -> Sample:
+def measured(row: Row, side: str, cpu: int, there: Mapping[str, str]) -> Sample:
     """Measure a side in a new process on one CPU; ``there`` is what ``Row.around`` says.
 
     Raises:
         SideError: it failed, or took too long.
     """
-    command = [sys.executable, "-m", "suite.side", row, side, str(cpu)]
+    command = [sys.executable, "-m", "suite.side", row.name, side, str(cpu)]
     env = {**os.environ, **side_environment(there)}
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=_TURN_S, check=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=row.side_s, check=True
+        )
     except subprocess.CalledProcessError as error:
-        raise SideError(f"{row}, {side}: exit code {error.returncode}\n{error.stderr[-3000:]}") from None
+        raise SideError(f"{row.name}, {side}: exit code {error.returncode}\n{error.stderr[-3000:]}") from None
     except subprocess.TimeoutExpired:
-        raise SideError(f"{row}, {side}: not done within {_TURN_S:g} s") from None
+        raise SideError(f"{row.name}, {side}: not done within {row.side_s:g} s") from None
     said = json.loads(done.stdout.splitlines()[-1])
     return Sample(said["figures"], said["answer"])
 

@@ -82,13 +82,13 @@ class Results:
         finally:
             await consumer.stop()
 
-    async def wait(self, count: int) -> float:
+    async def wait(self, count: int, within_s: float = _WITHIN_S) -> float:
         """Return when so many results had come.
 
         Raises:
             SideError: the system ended, or took too long.
         """
-        ends_s = time.monotonic() + _WITHIN_S
+        ends_s = time.monotonic() + within_s
         while len(self.rows) < count:
             if not self._is_alive() or time.monotonic() > ends_s:
                 ended = "" if self._is_alive() else ", and then the system ended"
