@@ -24,8 +24,8 @@ from engines.spark.session import build_session, sibling, stop_session
 from engines.streaming.batches import frame_of
 from engines.streaming.feed import pack
 from engines.streaming.keptplan import KeptPlan
-from gateway.sources.rows.jsonlines import LineDecoder
 from infra.messages import OpenQuery
+from infra.rows.jsonlines import LineDecoder
 
 CASES = (("light", 100), ("light", 1_000), ("light", 10_000), ("heavy", 100), ("heavy", 1_000))
 WARM_UP, MEASURED = 100, 60

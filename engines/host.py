@@ -294,7 +294,7 @@ class Host:
         present = slot.opened
         if present is not None and present.can_serve(query):
             present.attach(owner)
-            return _ready(query, spec)
+            return _ready(query, spec, by_reference=present.by_reference)
         if present is not None:
             slot.opened = None
             await in_thread(present.close)
@@ -310,7 +310,7 @@ class Host:
         opened.begin(engine)
         slot.opened = opened
         opened.attach(owner)
-        return _ready(query, spec, engine.progress)
+        return _ready(query, spec, engine.progress, by_reference=engine.by_reference)
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         died = partial(self._died, opened)
@@ -355,7 +355,9 @@ class Host:
         remove_own()
 
 
-def _ready(query: KnownQuery, spec: OpenQuery, progress: ResumePoint = _FROM_THE_START) -> QueryReady:
+def _ready(
+    query: KnownQuery, spec: OpenQuery, progress: ResumePoint = _FROM_THE_START, *, by_reference: bool = False
+) -> QueryReady:
     return QueryReady(
         query=spec.query,
         epoch=spec.epoch,
@@ -365,4 +367,5 @@ def _ready(query: KnownQuery, spec: OpenQuery, progress: ResumePoint = _FROM_THE
         credit_bytes=CREDIT_BYTES,
         resume_seq=progress.resume_seq,
         resume_end_seq=progress.repeats_before(spec.batch_ends),
+        by_reference=by_reference,
     )

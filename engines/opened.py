@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.selections.expansion import expanded, numbers_in
+from engines.reading.references import row_of
 from engines.streaming.activity import Activity
 from engines.streaming.answers import RunOutcome
 from engines.streaming.checkpoints import ResumePoint
-from engines.streaming.feed import FeedClosed, Item, pack
+from engines.streaming.feed import FeedClosed, Item, pack, stream_of
 from infra.link.credit import CREDIT_BYTES
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, Poison, QueryFailed, RunMessage
 from infra.payload.caching import CachingDecoder
@@ -52,14 +53,14 @@ class Ticket:
     Attributes:
         owner: who sent it.
         run: its message.
-        payload_bytes: how large it was.
+        cost_bytes: what it counts against the credit.
         rows: if it has selections: of which of its rows each row that Spark gets is a copy.
         selections: the numbers of the first and the last of them, if it has any.
     """
 
     owner: Owner
     run: RunMessage
-    payload_bytes: int
+    cost_bytes: int
     rows: npt.NDArray[np.int64] | None = None
     selections: tuple[int, int] | None = None
 
@@ -96,6 +97,10 @@ class Engine(Protocol):
         """Append a run; blocks while the feed is full. Raises FeedClosed, or ValueError if it is not the next."""
         ...
 
+    def put_ranges(self, parts: Sequence[pa.Buffer], tag: object) -> None:
+        """Append a run by reference, as ``put`` does."""
+        ...
+
     def drop_waiting(self) -> None:
         """Drop the runs of an earlier owner that are not in a micro-batch yet."""
         ...
@@ -103,6 +108,11 @@ class Engine(Protocol):
     @property
     def death(self) -> str:
         """Return why it ended; empty while it lives."""
+        ...
+
+    @property
+    def by_reference(self) -> bool:
+        """Return whether its runs may come by reference."""
         ...
 
     @property
@@ -151,6 +161,11 @@ class Opened:
         """Return the record of Spark's work for the query; None before it runs and after it was closed."""
         return None if self._engine is None else self._engine.activity
 
+    @property
+    def by_reference(self) -> bool:
+        """Return whether runs may come by reference."""
+        return self._engine is not None and self._engine.by_reference
+
     def can_serve(self, query: KnownQuery) -> bool:
         """Return whether the running query equals this one, lives, and may be assigned to another session."""
         engine = self._engine
@@ -189,15 +204,16 @@ class Opened:
         """Queue a run for Spark; fail the query if the gateway exceeds its credit."""
         owner, decoder = self._owner, self._decoder
         assert owner is not None
-        over = self._unconsumed_bytes and self._unconsumed_bytes + len(payload) > CREDIT_BYTES
+        cost_bytes = len(payload) + run.cost_bytes
+        over = self._unconsumed_bytes and self._unconsumed_bytes + cost_bytes > CREDIT_BYTES
         if over or self._waiting >= _RUNS_WAITING:
             self._fail(
                 owner, f"{self._waiting} runs of {self._unconsumed_bytes} bytes wait: the gateway exceeded its credit"
             )
             return
-        self._unconsumed_bytes += len(payload)
+        self._unconsumed_bytes += cost_bytes
         self._waiting += 1
-        self._threads.submit(self._put, decoder, Ticket(owner, run, len(payload)), payload)
+        self._threads.submit(self._put, decoder, Ticket(owner, run, cost_bytes), payload)
 
     def take_dictionary(self, message: Dictionary, payload: bytes) -> None:
         """Add a dictionary for the runs after it."""
@@ -250,6 +266,9 @@ class Opened:
             return
         run = ticket.run
         try:
+            if run.ranges:
+                engine.put_ranges([stream_of(row_of(each)) for each in run.ranges], ticket)
+                return
             rows = decoder.decode(payload)
             if (rule := engine.query.spec.selections) is not None:
                 rows, copied = expanded(rows, rule)
@@ -275,6 +294,7 @@ class Opened:
         encoded = self._encoder.encode(answer.rows)
         tickets: list[Ticket] = [item.tag for item in answer.items]
         first, last = tickets[0].run, tickets[-1].run
+        counts = answer.items[0].counts
         completed = Completed(
             query=first.query,
             epoch=first.epoch,
@@ -289,6 +309,9 @@ class Opened:
             open_groups=answer.state.open_groups,
             late=answer.late.bits(),
             watermark_ms=answer.late.watermark_ms,
+            events=None if counts is None else counts.events,
+            raw_bytes=0 if counts is None else counts.raw_bytes,
+            dead=0 if counts is None else counts.dead,
         )
         return _Frame(tickets[0].owner, completed, encoded.payload, tickets)
 
@@ -304,7 +327,7 @@ class Opened:
                 return
             if not sent:
                 return
-            consumed_bytes = sum(ticket.payload_bytes for ticket in frame.tickets)
+            consumed_bytes = sum(ticket.cost_bytes for ticket in frame.tickets)
             self._unconsumed_bytes -= consumed_bytes
             self._waiting -= len(frame.tickets)
             credit = Credit(query=frame.completed.query, epoch=frame.owner.epoch, bytes=consumed_bytes)

@@ -161,6 +161,19 @@ class StatefulStream:
             self._committed_seq = max(self._committed_seq, last_seq)
             self._committed.notify_all()
 
+    @property
+    def by_reference(self) -> bool:
+        """Return that runs need their events."""
+        return False
+
+    def put_ranges(self, parts: Sequence[pa.Buffer], tag: object) -> None:  # noqa: ARG002
+        """Refuse a run by reference.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"query {self.query.spec.query}: a run came by reference: {tag!r:.200}")
+
     def drop_waiting(self) -> None:
         """End the micro-batch that waits for the sink: nobody will report that the sink has the results."""
         with self._committed:

@@ -14,14 +14,15 @@ from pyspark.sql.functions import spark_partition_id
 from engines.isolation.isolate import ExhaustedError, check_memory
 from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
+from engines.reading.references import References, can_read
 from engines.streamable import check_streams
 from engines.streaming.activity import Activity
 from engines.streaming.answers import Reports, RunOutcome
-from engines.streaming.batches import Batches
+from engines.streaming.batches import Batches, parts_of
 from engines.streaming.checkpoints import ResumePoint
-from engines.streaming.feed import Feed, Item
+from engines.streaming.feed import Feed, Item, pack
 from engines.streaming.keptplan import KeptPlan
-from engines.streaming.stream import Warmth, put_warm_up
+from engines.streaming.stream import Warmth
 from engines.streaming.tables import one_batch
 from infra.clock import Clock
 from infra.messages import SELECTION
@@ -33,6 +34,8 @@ _FAILURES_IN_A_ROW = 3
 """After this many failed micro-batches in a row, the query leaves most of the CPU time to others."""
 _REST_TIMES = 3.0
 _REST_MOST_S = 2.0
+_ALONE = -1
+"""The micro-batch of runs that are in none."""
 
 
 class StatelessStream:
@@ -78,6 +81,7 @@ class StatelessStream:
         # Where the answer depends on more than the rows, the query is planned anew for each micro-batch.
         self._keeps = query.plan.narrow and query.plan.switchable and not self._named
         self._kept: dict[bool, KeptPlan] = {}
+        self._references: References | None = None
         self._no_rows: DataFrame | None = None
 
     def open(self) -> None:
@@ -88,20 +92,47 @@ class StatelessStream:
         """
         try:
             check_streams(self.query)
-            put_warm_up(self.feed, self.query)
-            self._stream.start()
+            self._read_ranges()
+            self._stream.start(parts_of(self.query, by_reference=self.by_reference))
             self._warmth.wait(self.query.spec.query)
         except BaseException:
             self.close()
             raise
 
+    def _read_ranges(self) -> None:
+        """Let executors read the events of runs, if that is wanted and possible."""
+        reads, context = self.query.spec.reads, self.query.base.sparkContext
+        if reads is not None and self._keeps and can_read(context):
+            self._references = References(context, reads, self.query.run_columns, self.query.run_schema)
+
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int = 0, end_seq: int = 0) -> None:  # noqa: ARG002
         """Append a run, in any order of seq; blocks while the feed is full.
+
+        Of a query whose runs come by reference, one with its events is evaluated alone: its parts have other columns.
 
         Raises:
             FeedClosed: the query was stopped.
         """
+        if self._references is None:
+            self.feed.put(parts, tag)
+        else:
+            self._isolation.put([Item(0, 0, parts, tag)], _ALONE)
+
+    def put_ranges(self, parts: Sequence[pa.Buffer], tag: object) -> None:
+        """Append a run by reference.
+
+        Raises:
+            ValueError: its events must come with it.
+            FeedClosed: the query was stopped.
+        """
+        if self._references is None:
+            raise ValueError(f"query {self.query.spec.query}: a run came by reference, and cannot be read here")
         self.feed.put(parts, tag)
+
+    @property
+    def by_reference(self) -> bool:
+        """Return whether its runs may come by reference."""
+        return self._references is not None
 
     @property
     def death(self) -> str:
@@ -126,6 +157,8 @@ class StatelessStream:
         self._closing.set()
         self._isolation.close()
         self._stream.stop()
+        if self._references is not None:
+            self._references.close()
 
     def _died(self, reason: str) -> None:
         self._warmth.died(reason)
@@ -159,14 +192,15 @@ class StatelessStream:
                 self._exhausts(str(exhausted))
                 return
             self._reports.isolating(tagged)
-            self._isolation.put(tagged, batch_id)
+            self._isolation.put([self._with_events(item) for item in tagged], batch_id)
             self._failures += 1
             self._closing.wait(min(_REST_MOST_S, self._rest() * (self._clock.now() - self.feed.planned_at_s)))
         else:
             self._failures = 0
             batch_s = self._clock.now() - self.feed.planned_at_s
+            counted = self._counted(items)
             answers = [
-                RunOutcome((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)
+                RunOutcome((item,), rows, (), batch_id, batch_s) for item, rows in zip(counted, tables, strict=True)
             ]
             self._reports.answers([answer for answer in answers if answer.items[0].tag is not None])
         if items:
@@ -176,6 +210,20 @@ class StatelessStream:
     def _rest(self) -> float:
         """Return how long to pause after Spark has worked, as a multiple of the time that it worked."""
         return _REST_TIMES if self._failures >= _FAILURES_IN_A_ROW else 0.0
+
+    def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return runs by reference with what was read of them."""
+        if self._references is None:
+            return items
+        counts = self._references.counts([item.parts for item in items])
+        return [replace(item, counts=count) for item, count in zip(items, counts, strict=True)]
+
+    def _with_events(self, item: Item) -> Item:
+        """Return a run with its events: of one by reference they are read here."""
+        if self._references is None:
+            return item
+        events, counts = self._references.read(item.parts)
+        return replace(item, parts=pack(events), counts=counts)
 
     def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
         schema = self.query.result_schema
@@ -198,7 +246,7 @@ class StatelessStream:
 
     def _table(self, frame: DataFrame, *, named: bool) -> pa.Table:
         """Return the results of a micro-batch; ``named``: with the partition of each."""
-        build = self._build_named if named else self.query.build
+        build = self._build_named if named else self._build
         if not self._keeps:
             return build(frame).toArrow()
         if self._no_rows is None:
@@ -207,8 +255,11 @@ class StatelessStream:
             self._kept[named] = KeptPlan(build, self._no_rows)
         return self._kept[named].evaluate(frame)
 
+    def _build(self, frame: DataFrame) -> DataFrame:
+        return self.query.build(frame if self._references is None else self._references.events(frame))
+
     def _build_named(self, frame: DataFrame) -> DataFrame:
-        return self.query.build(frame).select("*", spark_partition_id().alias(_PARTITION))
+        return self._build(frame).select("*", spark_partition_id().alias(_PARTITION))
 
 
 def _selections(item: Item) -> object:

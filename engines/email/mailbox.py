@@ -60,7 +60,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MailReport:
-    """Counts the mails of a reader; keeps the first ``MAX_REASONS`` reasons, each with its place."""
+    """ReadCounts the mails of a reader; keeps the first ``MAX_REASONS`` reasons, each with its place."""
 
     def __init__(self) -> None:
         self.mails = 0

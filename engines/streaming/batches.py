@@ -11,6 +11,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,35 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engines.query.known import KnownQuery
 from engines.query.reasons import why
+from engines.reading.references import RANGE_COLUMNS, RANGE_SCHEMA
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
-from engines.streaming.feed import Feed, FeedClosed, Item
+from engines.streaming.feed import Feed, FeedClosed, Item, stream_of
 from engines.streaming.stream import OnBatch, OnDeath, nothing
 
 _log = logging.getLogger("spillway.host")
 
 _STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the parts of runs are.
+
+    Attributes:
+        columns: of their rows, as JSON of Spark.
+        nothing: a part without rows.
+    """
+
+    columns: str
+    nothing: pa.Buffer
+
+
+def parts_of(query: KnownQuery, *, by_reference: bool) -> Parts:
+    """Return what the parts of a query's runs are: events, or ranges of offsets."""
+    if not by_reference:
+        return Parts(query.run_columns.json(), nothing(query))
+    return Parts(RANGE_COLUMNS.json(), stream_of(pa.RecordBatch.from_pylist([], RANGE_SCHEMA)))
 
 
 class Batches:
@@ -49,16 +71,16 @@ class Batches:
         self._on_batch = on_batch
         self._on_death = on_death
         self._session = sibling(query.base)
-        self._columns = query.run_columns.json()
-        self._nothing = nothing(query)
         self._folder = scratch_folder("batches")
         self._group = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
         self._thread = threading.Thread(target=self._run, name=f"batches-{self._group}", daemon=True)
         self.stopping = False
         self.death = ""
 
-    def start(self) -> None:
-        """Start; return at once."""
+    def start(self, parts: Parts) -> None:
+        """Start with a run without rows; return at once."""
+        self._parts = parts
+        self._feed.put([parts.nothing])
         self._feed.begin()
         self._thread.start()
 
@@ -101,8 +123,8 @@ class Batches:
                 at, batch_id = end, batch_id + 1
 
     def _frame(self, items: Sequence[Item]) -> DataFrame:
-        parts = [part for item in items for part in item.parts] or [self._nothing]
-        return frame_of(self._session, self._columns, parts, self._folder / "rows")
+        parts = [part for item in items for part in item.parts] or [self._parts.nothing]
+        return frame_of(self._session, self._parts.columns, parts, self._folder / "rows")
 
 
 def frame_of(session: SparkSession, columns: str, parts: Sequence[pa.Buffer], path: Path) -> DataFrame:

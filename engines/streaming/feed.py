@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from engines.reading.counts import ReadCounts
 from engines.spark.scratch import scratch_folder
 from infra.clock import Clock
 
@@ -39,12 +40,14 @@ class Item:
         end: the position after it.
         parts: its rows, each an Arrow stream that becomes one input partition; empty if it has no rows.
         tag: returned to the owner of the feed together with the run.
+        counts: of a run by reference: what was read of its ranges, once that is known.
     """
 
     start: int
     end: int
     parts: Sequence[pa.Buffer]
     tag: Any = None
+    counts: ReadCounts | None = None
 
     @property
     def size_bytes(self) -> int:

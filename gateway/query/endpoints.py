@@ -22,7 +22,6 @@ from gateway.query.identity import Identity
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sinks.owned import OwnedSink
-from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source, stream_folder
 from gateway.sources.files.fleetnotes import FleetNotes
 from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
@@ -30,6 +29,7 @@ from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
 from infra.retries import Outage
+from infra.rows.base import SourceUnavailableError
 from infra.threads import run_to_end
 
 

@@ -20,7 +20,6 @@ from gateway.config.models import (
 )
 from gateway.connectors.position import Position
 from gateway.query.identity import read_identity
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.choose import stream_folder
 from gateway.sources.files.filesource import is_mail, make_bucket
 from gateway.sources.files.folder import Folder
@@ -39,6 +38,7 @@ from gateway.sources.marks import (
     looks_together,
     mark_of,
 )
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.threads import run_to_end
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look
 async def _topics(config: KafkaSourceConfig) -> Topics:
     from gateway.connectors.kafkaclients import client_settings
     from gateway.connectors.tlsfiles import BadTlsFilesError
-    from gateway.sources.kafka.fetched import as_source_errors
-    from gateway.sources.kafka.member import REQUEST_TIMEOUT_MS
     from gateway.sources.kafka.topicids import topics_of
+    from infra.kafka.fetched import as_source_errors
+    from infra.kafka.fetching import REQUEST_TIMEOUT_MS
 
     try:
         with as_source_errors(f"asking {config.brokers} for the ids of its topics"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from engines.query.code import query_hash
 from engines.spark.sparkconf import is_local
-from gateway.config.models import PayloadConfig, QueryConfig, SparkConfig
+from gateway.config.models import PayloadConfig, PrivateConfig, QueryConfig
 from gateway.hosts.connection import Connection, Listener, QueryRefusedError
 from gateway.hosts.databases import DatabaseCopies
 from gateway.hosts.shipping import TableVersions
@@ -21,6 +21,8 @@ from gateway.query.audit import AuditLog
 from gateway.query.crossing import Crossing, crossing_of, encoding_of, of_runs
 from gateway.query.flow.keyed.parts import part_name
 from gateway.query.flow.lane import Lane, LaneOwner
+from gateway.query.flow.referring.loader import RunLoader
+from gateway.query.flow.referring.paths import log_path, reading_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial, checkpoints_of_part
 from infra.clock import Clock
@@ -103,18 +105,21 @@ class Opening:
         """The plan, which may not be switched if protected fields prevent it."""
         return self.crossing.applied_to(self.ready.plan)
 
-    def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
-        """Return the lane, which receives messages from now on."""
+    def lane(self, owner: LaneOwner, clock: Clock, loader: RunLoader | None = None) -> Lane:
+        """Return the lane, which receives messages from now on; ``loader``: see ``Lane``."""
         if self._connection.name == HOME:
             codecs = CodecPolicy.parse("none")
             of_events = Encoder(of_runs(self._schema, divided=self._divided), codecs=codecs)
             encoder = CachingEncoder(of_events) if self._selects else of_events
-            self._lane = Lane(self._connection, self.ready, encoder, (), codecs, owner, clock)
+            by_reference = self.ready.by_reference
+            self._lane = Lane(
+                self._connection, self.ready, encoder, (), codecs, owner, clock, None, loader, by_reference=by_reference
+            )
         else:
-            self._lane = self._lane_away(owner, clock)
+            self._lane = self._lane_away(owner, clock, loader)
         return self._lane
 
-    def _lane_away(self, owner: LaneOwner, clock: Clock) -> Lane:
+    def _lane_away(self, owner: LaneOwner, clock: Clock, loader: RunLoader | None) -> Lane:
         seals, of_results = self.crossing.seals(self.keys)
         how = encoding_of(
             self.crossing,
@@ -125,7 +130,7 @@ class Opening:
             divided=self._divided,
             selects=self._selects,
         )
-        return Lane(self._connection, self.ready, *how, owner, clock, of_results)
+        return Lane(self._connection, self.ready, *how, owner, clock, of_results, loader)
 
 
 def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) -> OpenQuery:
@@ -163,7 +168,7 @@ class Opener:
         config: the query's config.
         folder: its part of the state_dir.
         code_path: the folder of the user's functions, or empty.
-        spark: the private Spark; it says where the state of stateful queries is.
+        private: its Spark says where the state of stateful queries is, and ``data_path`` who reads at home.
         clock: time, for the audit log.
         on_failed: called with (lane, reason) when the query fails on a host before it has a lane.
 
@@ -178,18 +183,19 @@ class Opener:
         config: QueryConfig,
         folder: Path,
         code_path: str,
-        spark: SparkConfig,
+        private: PrivateConfig,
         clock: Clock,
         on_failed: Callable[[str, str], None],
     ) -> None:
         self._config = config
-        self._spark = spark
+        self._spark = private.spark
+        self._data_path = private.data_path
         self._folder = folder
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
         self._on_failed = on_failed
         copies = folder / TABLES
-        self._copies = DatabaseCopies(name, config.tables, copies, spark.settings, clock)
+        self._copies = DatabaseCopies(name, config.tables, copies, private.spark.settings, clock)
         self.define(definition_of(name, config, code_path, copies))
 
     @property
@@ -257,6 +263,7 @@ class Opener:
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
+            reads=reading_of(self._config) if home and self._data_path == "reference" else None,
         )
         opening = Opening(
             connection,
@@ -267,6 +274,8 @@ class Opener:
         )
         # The listener is set before the answer, so that it misses no message right after it.
         opening.opened(await self._open(connection, message, opening.on_message))
+        if home and self._data_path == "reference":
+            log_path(message.query, self._config, by_reference=opening.ready.by_reference)
         if not home:
             try:
                 await run_to_end(lambda: self._allow(opening, connection.name, identity.epoch))

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import QueryConfig, SparkConfig
+from gateway.config.models import PrivateConfig, QueryConfig
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
-from gateway.core.exchange import ExchangeSettings
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.endpoints import Endpoints
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace, pace_of
+from gateway.query.flow.delivery import PACE, Pace, pace_of, settings_of
 from gateway.query.flow.dispatcher import Watch
 from gateway.query.flow.ingress import Ingress, run_limits
 from gateway.query.flow.keyed.together import Division
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.selecting.selector import Selector, selector_for
@@ -39,17 +39,17 @@ from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneF
 from gateway.query.tables.refreshed import RefreshedQuery
 from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
-from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.messages import KeyPart, OpenQuery, QueryPlan
+from infra.rows.base import SourceUnavailableError
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 
-LOCAL = SparkConfig()
+LOCAL = PrivateConfig()
 _LOG = logging.getLogger(__name__)
 PATIENCE = Patience()
 _FORGET_COMMITS = 256
@@ -74,7 +74,7 @@ class RunningQuery(RefreshedQuery):
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
         fleet: if other gateways of a fleet may continue the query on other machines.
-        spark: the private Spark.
+        private: the private side.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
         tally: counts on from here; None: from zero.
@@ -96,7 +96,7 @@ class RunningQuery(RefreshedQuery):
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
         fleet: OwningFleet | None = None,
-        spark: SparkConfig = LOCAL,
+        private: PrivateConfig = LOCAL,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
         tally: Tally | None = None,
@@ -106,7 +106,7 @@ class RunningQuery(RefreshedQuery):
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, spark, clock, self.on_failed)
+        self._opener = Opener(name, config, folder, code_path, private, clock, self.on_failed)
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
@@ -207,10 +207,10 @@ class RunningQuery(RefreshedQuery):
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
-        self.ingress = await self._open_ingress(schema, log, openings[0].plan, undo)
+        self.ingress = await self._open_ingress(schema, log, openings[0], undo)
         self.pipeline.set_shares(self._shares)
         for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
-            dispatcher.add_lane(opening.lane(dispatcher, self._clock))
+            dispatcher.add_lane(opening.lane(dispatcher, self._clock, self._loader))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         # These micro-batches must be whole in memory.
         planned_end_seq = max(planned_ends if division is None else division.batch_ends)
@@ -237,15 +237,8 @@ class RunningQuery(RefreshedQuery):
         )
 
     def _make_pipeline(self, log: RunLog, sink: Sink, division: Division | None) -> Pipeline:
-        order = self.config.order
-        settings = ExchangeSettings(
-            patience=self._patience,
-            home_only=self.stateful,
-            place=self._ats[0].name,
-            ordered=order is not None,
-            flush_s=None if order is None else order.flush_s,
-            held_bytes_max=HELD_BYTES_MAX,
-        )
+        place = self._ats[0].name
+        settings = settings_of(self.config.order, self._patience, home_only=self.stateful, place=place)
         return Pipeline(
             self.name,
             settings,
@@ -263,8 +256,9 @@ class RunningQuery(RefreshedQuery):
             watching=self._watching,
         )
 
-    async def _open_ingress(self, schema: pa.Schema, log: RunLog, plan: QueryPlan, undo: AsyncExitStack) -> Ingress:
+    async def _open_ingress(self, schema: pa.Schema, log: RunLog, opening: Opening, undo: AsyncExitStack) -> Ingress:
         self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo, stateful=self.stateful)
+        self._loader = RunLoader(self._source, self._clock)
         order = self.config.order
         return Ingress(
             source=self._source,
@@ -272,13 +266,14 @@ class RunningQuery(RefreshedQuery):
             dead_letters=self.dead_letters,
             # The remaining runs of an old definition are not read by a schedule.
             schedule=None if self._only_finishes else schedule,
-            limits=run_limits(self.config.runs, plan),
+            limits=run_limits(self.config.runs, opening.plan),
             memory=self._memory,
             clock=self._clock,
             order_column=order.by if order is not None and order.by != "arrival" else None,
             on_run=self._take,
             backlog=self._backlog,
             selector=self._selector,
+            loader=self._loader if opening.ready.by_reference else None,
         )
 
     def _backlog(self, batch_runs: int) -> tuple[int, float]:

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from policies.arrays import Array
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRecord:
-    """A record that is not an event: its place (0-based), the reason, and its raw bytes.
-
-    ``place`` describes the place if record and offset do not (a partition, a file of many). The dead letter keeps 64
-    KiB of ``raw``; ``raw_bytes`` is the length of the whole record if ``raw`` is only its beginning, else -1.
-    ``replayed``, ``stream``: see ``DeadLetter``.
-    """
-
-    record: int
-    offset: int
-    reason: str
-    raw: bytes
-    place: str = ""
-    raw_bytes: int = -1
-    replayed: int = -1
-    stream: str = ""
+from infra.rows.base import DeadRecord
+from policies.arrays import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +40,44 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Consecutive records of a source that were not read: what there is of a ``Chunk`` without reading.
+
+    Its positions count offsets, some of which may have no record.
+    """
+
+    start: Position
+    end: Position
+    arrivals_wall_s: Array = field(compare=False)
+    more: bool = True
+
+    @property
+    def offsets(self) -> int:
+        """How many there are."""
+        return self.end.record - self.start.record
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The events of ``Ahead``.
+
+    Attributes:
+        batch: the events.
+        index: how many offsets come before each, ascending; shape (n,).
+        dead: the records that could not be decoded.
+    """
+
+    batch: pa.RecordBatch
+    index: IntArray
+    dead: tuple[DeadRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """The unread records of a source: how many, and when the oldest came (s since 1970)."""
 
     records: int
     oldest_wall_s: float | None
-
-
-class SourceError(Exception):
-    """The source itself (not a single record) cannot be read; the message says what to do."""
-
-
-class SourceUnavailableError(Exception):
-    """The source cannot be reached now (for example while a broker restarts); the gateway retries."""
 
 
 class Source(Protocol):
@@ -127,6 +134,27 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close everything that is open."""
+        ...
+
+
+@runtime_checkable
+class ReferableSource(Protocol):
+    """A source whose positions name records that others can read, too, without this source."""
+
+    async def ahead(self, max_records: int) -> Ahead | None:
+        """Return the next records without reading them; None when there are none now.
+
+        Raises:
+            SourceError: it cannot be read; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def read_range(self, start: Position, end: Position) -> Loaded:
+        """Return the events of ``ahead``; may be called while any other method runs, but once at a time.
+
+        Raises:
+            SourceError: it does not have them any more; SourceUnavailableError: not now.
+        """
         ...
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
 from gateway.journal.reading import Records
-from gateway.sources.base import Backlog, Chunk, DeadRecord, SourceError, SourceUnavailableError
-from gateway.sources.rows.jsonlines import LineDecoder
+from gateway.sources.base import Backlog, Chunk
+from infra.rows.base import DeadRecord, SourceError, SourceUnavailableError
+from infra.rows.jsonlines import LineDecoder
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 

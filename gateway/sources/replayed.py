@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetter
-from gateway.sources.base import Backlog, Chunk, DeadRecord, Source, SourceError
-from gateway.sources.rows.jsonlines import LineDecoder
+from gateway.sources.base import Ahead, Backlog, Chunk, Loaded, ReferableSource, Source
 from gateway.sources.several.table import in_table, own_schema
 from infra.failpoints import reached
 from infra.messages import STREAM, EventStream
+from infra.rows.base import DeadRecord, SourceError
+from infra.rows.jsonlines import LineDecoder
 from infra.statefiles import sync_folder
 from infra.threads import run_to_end
 
@@ -189,6 +190,37 @@ class WithReplays:
         if chunk is not None:
             self._position = chunk.end
         return chunk
+
+    async def ahead(self, max_records: int) -> Chunk | Ahead | None:
+        """Return records that are not read, or dead letters, which come first; None when there are none now.
+
+        Raises:
+            SourceError: the source cannot be read, or always reads; SourceUnavailableError: not now.
+        """
+        if self.waiting:
+            return await self.read(max_records, _UNBOUNDED)
+        start = self._position
+        found = await self._referable.ahead(max_records)
+        if found is None:
+            return None
+        begin, end = (msgspec.structs.replace(each, replayed=start.replayed) for each in (found.start, found.end))
+        ahead = Ahead(begin, end, found.arrivals_wall_s, found.more)
+        self._position = ahead.end
+        return ahead
+
+    async def read_range(self, start: Position, end: Position) -> Loaded:
+        """Return the events of records that were not read.
+
+        Raises:
+            SourceError: it does not have them any more; SourceUnavailableError: not now.
+        """
+        return await self._referable.read_range(_plain(start), _plain(end))
+
+    @property
+    def _referable(self) -> ReferableSource:
+        if not isinstance(self._main, ReferableSource):
+            raise SourceError("the records of this source cannot be read elsewhere")
+        return self._main
 
     def _chunk(self, letters: list[Numbered], start: Position) -> Chunk:
         reasons = [self._refused(letter) for _, letter in letters]

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from gateway.connectors.position import Position
 from gateway.sinks.parts.filesink import PartName
-from gateway.sources.base import Chunk, DeadRecord
-from gateway.sources.rows.jsonlines import LineDecoder
+from gateway.sources.base import Chunk
+from infra.rows.base import DeadRecord
+from infra.rows.jsonlines import LineDecoder
 
 SEQ_COLUMN = "_seq"
 

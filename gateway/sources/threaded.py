@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Backlog, BlockingSource, Chunk, SourceError
+from gateway.sources.base import Backlog, BlockingSource, Chunk
+from infra.rows.base import SourceError
 from infra.threads import run_to_end
 
 _UNBOUNDED_BYTES = 1 << 62

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from infra.messages.base import Message
+from infra.messages.reading import KafkaReading
 from infra.messages.selecting import SelectionRule
 from infra.queryplan import QueryPlan, StaticTable
 
@@ -100,6 +101,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         tables_path: the folder of the versions; the host fills it in.
         part: the part of the query that this is; None: it is not divided.
         selections: how its events become selections; None: each is processed by itself, or the query keeps state.
+        reads: where the host reads the events of its runs, which come by reference; None: runs have their rows.
     """
 
     query: str
@@ -125,6 +127,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     tables_path: str = ""
     part: KeyPart | None = None
     selections: SelectionRule | None = None
+    reads: KafkaReading | None = None
 
 
 class TablePart(Message, frozen=True, kw_only=True):
@@ -156,6 +159,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
             exactly the limits it had: it was planned but not committed, or is in ``OpenQuery.batch_ends``; else at most
             ``resume_seq``.
         removed_tables: the versions of static tables that the host has removed, since no query reads them any more.
+        by_reference: whether runs may come by reference, as ``OpenQuery.reads`` wants it.
     """
 
     query: str
@@ -167,6 +171,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
     resume_seq: int = 0
     resume_end_seq: int = 0
     removed_tables: tuple[str, ...] = ()
+    by_reference: bool = False
 
 
 class QueryRefused(Message, frozen=True, kw_only=True):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from infra.messages.base import Message
+from infra.messages.reading import OffsetRange
 
 
 class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     """A run on its way to a host; the payload is its encoded rows (``infra.payload``).
 
-    ``rows`` counts the rows in the payload; early predicates may have removed some of the seq range.
+    ``rows`` counts the rows in the payload; early predicates may have removed some of the seq range. A run by reference
+    has ``ranges`` instead, in the order of its events, and no payload: then ``rows`` counts their offsets, and
+    ``cost_bytes`` is what it counts against the host's credit.
     """
 
     query: str
@@ -19,6 +22,8 @@ class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     last_seq: int
     attempt: int
     rows: int
+    ranges: tuple[OffsetRange, ...] = ()
+    cost_bytes: int = 0
 
 
 class Poison(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,8 @@ class Completed(Message, frozen=True, kw_only=True):
     ``too_late`` rows (in an aggregation: groups) were behind the watermark and dropped, and with a watermark
     ``open_groups`` rows of state wait for it. If ``late`` was asked for, it has a bit for each row that was sent with
     the runs, the first one in the highest bit: set for a row that was dropped and had no effect, since what was not
-    after ``watermark_ms`` (since 1970) came too late; empty if there is none.
+    after ``watermark_ms`` (since 1970) came too late; empty if there is none. Of a run by reference, ``events`` says
+    how many events its ranges have, ``raw_bytes`` how much memory these take, and ``dead`` how many records are none.
     """
 
     query: str
@@ -65,6 +71,9 @@ class Completed(Message, frozen=True, kw_only=True):
     open_groups: int | None = None
     late: bytes = b""
     watermark_ms: int = 0
+    events: int | None = None
+    raw_bytes: int = 0
+    dead: int = 0
 
 
 class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):

@@ -12,9 +12,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from gateway.config.connectors.kafka import KafkaSourceConfig
-from gateway.sources.base import Chunk, SourceUnavailableError
+from gateway.sources.base import Chunk
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
+from infra.rows.base import SourceUnavailableError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.source_contract import DEADLINE_S, SCHEMA
 

@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaProducer
 
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
-from gateway.sources.base import SourceError
 from gateway.sources.kafka.topicids import topics_of
+from infra.rows.base import SourceError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.source_contract import DEADLINE_S
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gateway.connectors.position import Position
-from gateway.sources.base import SourceUnavailableError
+from infra.rows.base import SourceUnavailableError
 from tests.connectors.mqtt_subject import make_source
 from tests.connectors.source_contract import SCHEMA
 

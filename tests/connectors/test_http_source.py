@@ -20,11 +20,11 @@ import zstandard
 
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
+from infra.rows.base import SourceError
 from tests.connectors.http_data import Site, parts_of, server_certificate, site
 from tests.connectors.journal_data import HUGE, SetClock, everything
 from tests.connectors.source_contract import SCHEMA, events, read

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.journal_data import HUGE, LIMIT_BYTES, SetClock
 from tests.connectors.source_contract import SCHEMA, SourceContract, events, read
 

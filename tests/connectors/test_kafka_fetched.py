@@ -18,9 +18,9 @@ from aiokafka.errors import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.kafka.fetched import Fetched, as_source_errors, records_bytes
 from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
+from infra.kafka.fetched import Fetched, as_source_errors, records_bytes
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.kafka_records import record
 
 HUGE = 1 << 40

@@ -9,11 +9,11 @@ import pytest
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.query.looking import SourcePlace, look
-from gateway.sources.base import SourceError
 from gateway.sources.files.notes import NotesFile
 from gateway.sources.kafka import topicids
 from gateway.sources.kafka.topicids import Topics, topics_of
 from gateway.sources.marks import FileMark, KafkaMark
+from infra.rows.base import SourceError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sources import lines, make_source, put
 from tests.connectors.kafka_topics import config, made, made_anew

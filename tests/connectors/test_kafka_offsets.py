@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer
 from gateway.config.models import QueryConfig
 from gateway.query.endpoints import Endpoints
 from gateway.query.identity import Identity
-from gateway.sources.base import SourceUnavailableError
 from infra.clock import SystemClock
+from infra.rows.base import SourceUnavailableError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sources import lines, put
 from tests.connectors.sink_contract import release

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.connectors.kafka import KafkaSourceConfig
-from gateway.sources.base import DeadRecord, SourceError
-from gateway.sources.kafka.events import RecordDecoder
+from gateway.sources.kafka.formats import record_format
+from infra.kafka.events import RecordDecoder
+from infra.rows.base import DeadRecord, SourceError
 from tests.connectors.kafka_records import AVRO, avro, record
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -31,7 +32,7 @@ N = pa.schema([("n", pa.int64())])
 
 def decoder(schema: pa.Schema, **said: Any) -> RecordDecoder:
     config = KafkaSourceConfig.model_validate({"type": "kafka", "brokers": "b:9092", "topics": ["t"], **said})
-    return RecordDecoder(config, schema)
+    return RecordDecoder(record_format(config), schema)
 
 
 def decode(

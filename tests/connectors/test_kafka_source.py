@@ -15,10 +15,11 @@ from aiokafka import TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.sources.base import Backlog, SourceError, SourceUnavailableError
+from gateway.sources.base import Backlog
 from gateway.sources.kafka import member
 from gateway.sources.kafka.kafkasource import KafkaSource
 from gateway.sources.kafka.member import Member
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.kafka_broker import PASSWORD, USER, Broker
 from tests.connectors.kafka_records import AVRO, avro
 from tests.connectors.kafka_sources import lines, make_source, producer, put, reading

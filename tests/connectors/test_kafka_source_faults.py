@@ -11,8 +11,9 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
+from gateway.sources.base import Chunk
 from gateway.sources.kafka.kafkasource import KafkaSource
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sources import lines, make_source, producer, put, reading
 from tests.connectors.source_contract import DEADLINE_S, HUGE, SCHEMA, events, read, rows

@@ -18,9 +18,10 @@ from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.copyobjects import ReplicaPlace
 from gateway.journal.journal import Journal
 from gateway.journal.replica import Replica
-from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
+from gateway.sources.base import Chunk
 from gateway.sources.mqtt.mqttsource import MqttSource
 from infra.objectstore.folder import FolderStore
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.mosquitto import Mosquitto, Peer
 from tests.connectors.mqtt_subject import TOPIC, make_source
 from tests.connectors.mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.config.connectors.s3 import S3SourceConfig
-from gateway.sources.base import Source, SourceError, SourceUnavailableError
+from gateway.sources.base import Source
 from gateway.sources.choose import SourceContext, make_source
 from gateway.sources.files.notes import NOTES_NAME, NotesFile
 from infra.clock import SystemClock
 from infra.objectstore.base import ListedObject
 from infra.objectstore.s3 import S3Store
 from infra.retries import Outage
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.s3_server import Fault, Reply, Request, S3Server, faulty
 from tests.connectors.source_contract import HUGE, SCHEMA, SourceContract, SourceSubject, events, read, rows
 

@@ -92,6 +92,7 @@ class Gateway:
         memory: what all queries may hold.
         spark: the ``private.spark`` part.
         more: of the ``gateway`` part.
+        private: more of the ``private`` part.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Gateway:
         memory: str = "512MiB",
         spark: Mapping[str, Any] = MappingProxyType({"master": "local[1]"}),
         more: Mapping[str, Any] = MappingProxyType({}),
+        private: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.folder = folder
         self.state_dir = state_dir
@@ -119,7 +121,7 @@ class Gateway:
                 "memory": memory,
                 **more,
             },
-            "private": {"spark": dict(spark)},
+            "private": {"spark": dict(spark), **private},
             "cloud": {
                 "provider": "process",
                 "max_vms": 1,

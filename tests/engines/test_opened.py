@@ -48,6 +48,7 @@ class Engine:
     can_change_owner = True
     activity = Activity(SystemClock())
     death = ""
+    by_reference = True
 
     def __init__(self) -> None:
         unused: Any = None
@@ -64,6 +65,10 @@ class Engine:
             self.refused.set()
             raise self.refusal
         self.got.append(Item(first_seq, end_seq, parts, tag))
+        self.changed.set()
+
+    def put_ranges(self, parts: Sequence[pa.Buffer], tag: object) -> None:
+        self.got.append(Item(0, len(parts), parts, tag))
         self.changed.set()
 
     def drop_waiting(self) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 import zstandard
 
-from gateway.sources.rows.jsonlines import LineDecoder
 from infra.link.frames import MAGIC, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, FrameDecoder, FrameError
 from infra.messages import PROTOCOL
 from infra.payload import Decoder, PayloadError
@@ -23,6 +22,7 @@ from infra.payload.body import fingerprint
 from infra.payload.codecs.zstdblocks import FREE_SEQUENCES
 from infra.payload.decoder import DEFAULT_MAX_BYTES
 from infra.payload.wire import FREE_BYTES, FieldHeader, Header, join
+from infra.rows.jsonlines import LineDecoder
 
 TEXT = pa.schema([("text", pa.string())])
 _HUGE_BYTES = 1 << 30

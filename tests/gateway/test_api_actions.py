@@ -9,7 +9,7 @@ import pytest
 
 from gateway.journal.deadletters import dead_letter
 from gateway.query.supervision.supervisor import Supervisor
-from gateway.sources.base import SourceError
+from infra.rows.base import SourceError
 from tests.gateway.daemon_site import no_texts
 from tests.gateway.operator_site import Operator, operator
 from tests.support.waiting import until

@@ -22,8 +22,8 @@ from gateway.core.decide.scheduler import Scheduler
 from gateway.hosts.connection import QueryRefusedError
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.query.supervision.supervision import NoQueryRunsError
-from gateway.sources.base import SourceError
 from infra.clouds.base import BootError
+from infra.rows.base import SourceError
 from infra.statefiles import owned
 from policies.signals import Command, Event, SlotEnded, StopAll
 from tests.gateway.daemon_site import Site, configured, no_texts, site

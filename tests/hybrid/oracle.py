@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engines.query import schemas
 from engines.spark.session import sibling
 from gateway.sinks.rows import json_lines
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.jsonlines import LineDecoder
 from tests.hybrid.cases import DDL, StreamCase
 from tests.hybrid.events import SHOPS, SHOPS_DDL, Event, counted
 from tests.hybrid.site import USER

@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from gateway.config import load
-from gateway.config.models import SparkConfig
+from gateway.config.models import PrivateConfig
 from gateway.query.identity import Identity, claim, read_identity
 from gateway.query.opening import Opener
 from gateway.query.takingover import TakeOver
@@ -24,7 +24,7 @@ def found(folder: Path, sql: str) -> TakeOver:
     (folder / "in.jsonl").touch()
     config = load(folder / "config.yaml").queries["q"]
     clock = ManualClock()
-    opener = Opener("q", config, folder / "q", "", SparkConfig(), clock, lambda *_: None)
+    opener = Opener("q", config, folder / "q", "", PrivateConfig(), clock, lambda *_: None)
     return TakeOver("q", config, folder / "q", opener, clock)
 
 

@@ -17,12 +17,12 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from gateway import daemon as daemon_module
 from gateway.journal.deadletters import dead_letter
-from gateway.sources.base import SourceError
 from gateway.views.http import serving
 from gateway.views.http.orders import PinOrder
 from gateway.views.http.stream import Streams
 from gateway.views.live import history as history_module
 from gateway.views.live.history import History
+from infra.rows.base import SourceError
 from tests.connectors.ports import free_port
 from tests.gateway.daemon_site import no_texts
 from tests.page.burst_site import BurstSite, running

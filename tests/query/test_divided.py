@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gateway.config.models import SparkConfig
+from gateway.config.models import PrivateConfig
 from gateway.query.flow.keyed.together import Division
 from gateway.query.opening import Opener
 from infra.messages import HEARTBEAT, Poison, RunMessage
@@ -128,7 +128,7 @@ async def test_all_parts_read_the_same_version_of_a_table(tmp_path: Path) -> Non
         "tables": {"names": {"path": "names.csv", "format": "csv", "schema": "id BIGINT, name STRING"}},
     }
     config = Site(tmp_path).config(**said).queries["q"]
-    opener = Opener("q", config, tmp_path, "", SparkConfig(), ManualClock(), lambda *_: None)
+    opener = Opener("q", config, tmp_path, "", PrivateConfig(), ManualClock(), lambda *_: None)
     assert [part.definition.query for part in opener.parts] == [f"q~{index}" for index in range(PARTS)]
     host, found = FakeHost("home"), set()
     for part in opener.parts:

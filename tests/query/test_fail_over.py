@@ -20,10 +20,10 @@ from gateway.query.running import RunningQuery
 from gateway.sinks import choose
 from gateway.sinks.base import FencedError
 from gateway.sinks.parts.s3manifest import FOLDER, visible_parts
-from gateway.sources.base import SourceError
 from infra.messages import RunMessage
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.versions import Versions
+from infra.rows.base import SourceError
 from infra.statefiles import StateError
 from tests.connectors.ports import free_port
 from tests.connectors.s3_server import CREDENTIALS, S3Server

@@ -19,7 +19,7 @@ from gateway.query.flow.ingress import RunLimits
 from gateway.query.flow.memory import MemoryPool, MemoryShare
 from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
-from gateway.sources.base import SourceError
+from infra.rows.base import SourceError
 from tests.query.ingress_site import ROW_BYTES, SCHEMA, Site, Trickle, site, table_source
 from tests.support.gateway_doubles import ManualClock
 from tests.support.source_data import LinesSource

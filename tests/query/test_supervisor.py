@@ -17,9 +17,9 @@ from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneF
 from gateway.query.supervision.home import LOW_PRIORITY, Home
 from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
-from gateway.sources.base import SourceError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
+from infra.rows.base import SourceError
 from policies.failures.restarts import RestartTerms
 from tests.support.fleet_doubles import KeptLinks, MemoryCloud
 from tests.support.gateway_doubles import FakeLink, ManualClock

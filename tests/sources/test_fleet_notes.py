@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gateway.connectors.fleetplace import FleetPlace
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.files.fleetnotes import FleetNotes
 from gateway.sources.files.notes import NotedFile, Notes, NotesFile
 from infra.objectstore.base import StoreUnavailableError
 from infra.objectstore.folder import FolderStore
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.statefiles import StateError
 
 FOLDER = "files/f/q/me"

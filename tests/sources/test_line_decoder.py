@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.sinks.parts.filesink import FileSink
-from gateway.sources.base import SourceError
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.base import SourceError
+from infra.rows.jsonlines import LineDecoder
 
 SCHEMA = pa.schema(
     [

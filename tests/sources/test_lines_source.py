@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.files.formats.lines import LineLimits
+from infra.rows.base import SourceError
 from tests.support.source_data import (
     HUGE,
     SCHEMA,

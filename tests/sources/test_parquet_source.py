@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.parquetfile import open_parquet
 from gateway.sources.files.formats.passes import FileReader, FixedFiles, PassesSource
+from infra.rows.base import SourceError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 
 KINDS = ["in.parquet", "in.arrow", "in.arrows"]

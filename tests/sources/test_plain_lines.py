@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.sources.rows.drift import line_drift
-from gateway.sources.rows.jsonlines import LineDecoder
-from gateway.sources.rows.plainlines import PlainLines, UnsureError
+from infra.rows.drift import line_drift
+from infra.rows.jsonlines import LineDecoder
+from infra.rows.plainlines import PlainLines, UnsureError
 
 SCHEMA = pa.schema(
     [

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.files.recorded import MISSING, joined_times, times_of_files
 from gateway.sources.schedule import RecordedSchedule
+from infra.rows.base import SourceError
 
 TIMES = st.lists(st.integers(-(10**15), 10**15) | st.integers(0, 9), min_size=1, max_size=30).map(sorted)
 SPEED = st.sampled_from([0.1, 1.0, 3.0, 10.0, 1e6]) | st.floats(0.01, 1000)

@@ -10,10 +10,11 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
-from gateway.sources.base import Chunk, DeadRecord, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from infra import failpoints
+from infra.rows.base import DeadRecord, SourceError
 from tests.support.source_data import SCHEMA, LinesSource, line
 
 HUGE = 1 << 40

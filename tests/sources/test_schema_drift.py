@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.base import SourceError
+from infra.rows.jsonlines import LineDecoder
 from tests.support.source_data import dead, read_all, rows, write
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.string())])

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetterFile, dead_letter
-from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
+from gateway.sources.base import Chunk
 from gateway.sources.marks import JournalMark, Look, StreamsMark, looks_together
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.several.source import SeveralStreams
 from gateway.sources.threaded import ThreadedSource
 from infra.messages import STREAM, EventStream
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.support.source_data import HUGE, LinesSource
 
 STREAMS = (

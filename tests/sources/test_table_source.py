@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sources.base import Chunk, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.files.table import TableSource
+from infra.rows.base import SourceError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
 

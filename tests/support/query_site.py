@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from gateway.config import Config, load
-from gateway.config.models import SparkConfig
+from gateway.config.models import PrivateConfig, SparkConfig
 from gateway.core.decide.profiler import Profiler
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.memory import MemoryPool
@@ -174,7 +174,7 @@ class Site:
             on_failed=lambda *_: None,
             on_overdue=lambda *_: None,
             fleet=fleet,
-            spark=spark,
+            private=PrivateConfig(spark=spark),
             pace=AT_ONCE,
         )
         try:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import zstandard
 
 from gateway.connectors.position import Position
-from gateway.sources.base import BlockingSource, Chunk, DeadRecord
+from gateway.sources.base import BlockingSource, Chunk
 from gateway.sources.files.formats.lines import LINE_LIMITS, JsonLinesReader, LineLimits
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.base import DeadRecord
+from infra.rows.jsonlines import LineDecoder
 
 
 class LinesSource(PassesSource):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.connectors.kafka import KafkaSourceConfig
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.sampled import sample_topics, shares
+from infra.rows.base import SourceError, SourceUnavailableError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_topics import sent
 from tests.connectors.ports import free_port

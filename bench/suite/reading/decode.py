@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.json as pj
 
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.jsonlines import LineDecoder
 from suite.row import Row, rate_of
 from suite.turns import OURS, Goal, Sample
 

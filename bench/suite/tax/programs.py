@@ -32,14 +32,22 @@ RUN = ("gateway", "run")
 
 
 def gateway(
-    folder: Path, work: Work, log: Path, events: str, results: str, module: Sequence[str] = RUN
+    folder: Path,
+    work: Work,
+    log: Path,
+    events: str,
+    results: str,
+    module: Sequence[str] = RUN,
+    *,
+    data_path: str = "gateway",
 ) -> subprocess.Popen[bytes]:
     """Start a gateway whose query stays at home; ``events`` and ``results`` are topics.
 
     The query is named by its topic, and so is its consumer group: in another gateway's, that one stays a member for a
     while after it has ended, and the partitions are its.
     """
-    return gateway_of(folder, {f"q-{events}": query(work, events, results)}, log, module)
+    queries = {f"q-{events}": query(work, events, results)}
+    return gateway_of(folder, queries, log, module, data_path=data_path)
 
 
 def query(work: Work, events: str, results: str) -> dict[str, object]:
@@ -63,9 +71,10 @@ def gateway_of(
     *,
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
+    data_path: str = "gateway",
 ) -> subprocess.Popen[bytes]:
     """Start a gateway with queries by name; ``cloud`` replaces keys of that section."""
-    path = write_config(folder, queries, api_port=api_port, cloud=cloud)
+    path = write_config(folder, queries, api_port=api_port, cloud=cloud, data_path=data_path)
     return started([sys.executable, "-m", *module, str(path)], log)
 
 
@@ -75,11 +84,12 @@ def write_config(
     *,
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
+    data_path: str = "gateway",
 ) -> Path:
     """Write the config of a gateway, or write it anew; arguments as ``gateway_of`` has them."""
     config = {
         "gateway": {"state_dir": str(folder / "state"), "api": {"listen": f"127.0.0.1:{api_port}"}},
-        "private": {"spark": {"master": "local[1]"}},
+        "private": {"spark": {"master": "local[1]"}, "data_path": data_path},
         "cloud": {
             "provider": "process",
             "max_vms": 1,

@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -27,20 +27,21 @@ from suite.tax.clock import P50, P99, RATE, System, end, fill, is_alive, leave_c
 from suite.tax.load import WORKS, Work
 from suite.turns import OURS, Goal, Sample
 
-MICRO, REAL, BATCH = "plain Spark", "plain Spark, real-time", "batch job"
+REFERENCE, MICRO, REAL, BATCH = "Spillway, by reference", "plain Spark", "plain Spark, real-time", "batch job"
+_PATHS = {OURS: "gateway", REFERENCE: "reference"}
 _MODES = {MICRO: "micro-batch", REAL: "real-time"}
 _BATCH_WITHIN_S, _POLL_S = 240.0, 0.05
 _SYSTEMS, _HALF_PER_S = "SPILLWAY_BENCH_SYSTEMS", "SPILLWAY_BENCH_PER_S"
 
 
 @contextmanager
-def around(kind: str) -> Iterator[Mapping[str, str]]:
-    """Run a broker and all systems, each warmed up."""
+def around(kind: str, ours: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """Run a broker and all systems, each warmed up; ``ours`` are the gateways among them."""
     work, systems, warm_per_s = WORKS[kind](), dict[str, object](), dict[str, float]()
     with ExitStack() as stack:
         there = stack.enter_context(programs.around())
         stack.enter_context(patch.dict(os.environ, side_environment(there)))
-        for side in (OURS, MICRO, REAL):
+        for side in (*ours, MICRO, REAL):
             system, warm_per_s[side] = stack.enter_context(_streaming(side, work))
             systems[side] = asdict(system)
         systems[BATCH] = stack.enter_context(_batches(work))
@@ -54,16 +55,16 @@ def _streaming(side: str, work: Work) -> Iterator[tuple[System, float]]:
     topics = asyncio.run(new_topics())
 
     def start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
-        if side == OURS:
-            return programs.gateway(folder, work, log, *topics)
+        if side in _PATHS:
+            return programs.gateway(folder, work, log, *topics, data_path=_PATHS[side])
         return programs.started(programs.job(_MODES[side], work, str(folder), *topics).command(), log)
 
     with _running(start) as (process, log):
-        system = System(process.pid, *topics)
+        system = System(process.pid, *topics, is_gateway=side in _PATHS)
         with log_told(log):
             asyncio.run(warm_up(work, system))
             warm = asyncio.run(turn(work, system))
-        if side != OURS:
+        if side not in _PATHS:
             _pause(process.pid)
         yield system, warm.figures[RATE]
 
@@ -146,16 +147,19 @@ def _turn(kind: str, side: str) -> Sample:
             return Sample({RATE: work.bulk / _ask(told)})
         return asyncio.run(turn(work, System(**told), float(os.environ[_HALF_PER_S])))
     finally:
-        if side != OURS:
+        if side not in _PATHS:
             _pause(told["pid"])
 
 
-def row(kind: str, title: str, note: str, *, least: float) -> Row:
-    """Return the row of a kind of work; throughput must be at least so many times that of plain Spark."""
+def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] = (OURS,)) -> Row:
+    """Return the row of a kind of work; throughput must be at least so many times that of plain Spark.
+
+    ``ours`` are the gateways that are measured.
+    """
     return Row(
         name=kind,
         title=title,
-        sides={side: partial(_turn, kind, side) for side in (OURS, MICRO, REAL, BATCH)},
+        sides={side: partial(_turn, kind, side) for side in (*ours, MICRO, REAL, BATCH)},
         goals=(
             Goal(RATE, MICRO, least),
             Goal(RATE, BATCH, 0.67),
@@ -163,5 +167,5 @@ def row(kind: str, title: str, note: str, *, least: float) -> Row:
             Goal(P99, MICRO, 1.0, at_least=False),
         ),
         note=note,
-        around=partial(around, kind),
+        around=partial(around, kind, ours),
     )

@@ -14,8 +14,8 @@ import pyarrow as pa
 import zstandard
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from gateway.sources.rows.jsonlines import LineDecoder
 from infra.payload import CodecPolicy, Encoder
+from infra.rows.jsonlines import LineDecoder
 from suite.row import Row
 from suite.turns import OURS, Goal, Sample
 

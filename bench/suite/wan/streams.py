@@ -15,9 +15,9 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gateway.sources.rows.jsonlines import LineDecoder
 from infra.messages import Credit, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
+from infra.rows.jsonlines import LineDecoder
 from suite.reading.decode import NEEDED, lines
 from suite.row import lasts_s
 from suite.wan.ends import connect, elsewhere, server_of

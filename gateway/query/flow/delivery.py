@@ -10,7 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from gateway.config.sections.handling import OrderConfig
 from gateway.connectors.position import Position
+from gateway.core.exchange import ExchangeSettings
 from gateway.core.exchange.instructions import Release
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
@@ -21,6 +23,7 @@ from infra.failpoints import reached
 from infra.retries import Outage
 from infra.threads import run_to_end
 from infra.together import end_tasks
+from policies.failures.overdue import Patience
 
 _LOG = logging.getLogger(__name__)
 PART_S = 1.0
@@ -66,6 +69,25 @@ def pace_of(sink: str, pace: Pace, *, divided: bool) -> Pace:
     if sink in _MESSAGES:
         return replace(pace, part_s=min(pace.part_s, _MESSAGES_S), rest_times=_MESSAGES_REST_TIMES)
     return pace
+
+
+def settings_of(order: OrderConfig | None, patience: Patience, *, home_only: bool, place: str) -> ExchangeSettings:
+    """Return the settings of a query's exchange.
+
+    Args:
+        order: of its results.
+        patience: how long a lane's answer is waited for.
+        home_only: whether its runs go to one place only.
+        place: which that is.
+    """
+    return ExchangeSettings(
+        patience=patience,
+        home_only=home_only,
+        place=place,
+        ordered=order is not None,
+        flush_s=None if order is None else order.flush_s,
+        held_bytes_max=HELD_BYTES_MAX,
+    )
 
 
 @dataclass(frozen=True, slots=True)

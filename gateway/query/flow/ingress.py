@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +13,20 @@ import pyarrow.compute as pc
 
 from gateway.config.sections.handling import RunsConfig
 from gateway.core.intervals import IntervalSet
-from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
-from gateway.query.flow.letters import letters_of_dropped
+from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow.letters import letter_of_dead, letters_of_dropped
 from gateway.query.flow.linger import Linger
 from gateway.query.flow.memory import MemoryShare
+from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import RunLog, RunRecord
 from gateway.query.flow.selecting.selector import Selected, Selector
-from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
+from gateway.sources.base import Ahead, Chunk, Source
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
 from infra.queryplan import QueryPlan
 from infra.retries import Outage
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.threads import run_to_end
 from policies.arrays import Array
 from policies.queueing.sketch import GapSketch
@@ -31,6 +35,7 @@ from policies.switching.shedding import Sampler
 # How often to look again at a source without new records, or at memory that is in use.
 _POLL_S = 0.05
 _NO_TIMES: Array = np.zeros(0)
+_NOT_READ: Final = pa.RecordBatch.from_pylist([], pa.schema([]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class Ingress:
         backlog: returns how many runs wait, given how many one micro-batch takes, and how many events a lane serves a
             second (0: unknown).
         selector: puts the events together into selections; None if the query has none.
+        loader: looks ahead in the source for runs by reference; None if it is to be read.
 
     Attributes:
         sampler: decides which part of the events is shed.
@@ -86,6 +92,7 @@ class Ingress:
         on_run: Callable[[Run], None],
         backlog: Callable[[int], tuple[int, float]],
         selector: Selector | None = None,
+        loader: RunLoader | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -98,6 +105,7 @@ class Ingress:
         self._on_run = on_run
         self._backlog = backlog
         self._selector = selector
+        self._loader = loader
         self._linger = Linger(limits.linger_s, limits.batch_runs)
         # The wall clock is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
@@ -160,6 +168,9 @@ class Ingress:
                 continue
             if record.first_seq >= planned_end_seq:
                 await self._memory.wait()
+            if record.reference:
+                self._hand_over(record, _NOT_READ, self._clock.now(), None)
+                continue
             chunk = await self._read_again(record)
             events = record.last_seq - record.first_seq + 1
             if chunk.batch.num_rows != events + record.shed:
@@ -188,14 +199,19 @@ class Ingress:
             await self._memory.wait()
             wanted = await self._wait_until_due()
             chunk = await self._read(wanted)
-            if chunk is not None:
-                await self._take(chunk)
+            match chunk:
+                case Chunk():
+                    await self._take(chunk)
+                case Ahead():
+                    await self._refer(chunk)
             if chunk is None or not chunk.more:
                 pause_s = _POLL_S if chunk is None else self._linger_s
                 await self._clock.sleep_until(self._clock.now() + pause_s)
         self.finished = True
 
-    async def _read(self, wanted: int) -> Chunk | None:
+    async def _read(self, wanted: int) -> Chunk | Ahead | None:
+        if self._loader is not None and not self.sampler.share:
+            return await self._source_outage.outlast("the source", partial(self._loader.ahead, wanted))
         return await self._source_outage.outlast(
             "the source", lambda: self._source.read(wanted, self._limits.max_bytes)
         )
@@ -222,7 +238,7 @@ class Ingress:
         read_s = self._clock.now()
         if chunk.dead:
             now_wall_s = self._clock.wall()
-            letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
+            letters = [letter_of_dead(dead, now_wall_s) for dead in chunk.dead]
             await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
         self.gaps.add(self._arrivals_s(chunk))
         shed = 0 if _replayed(chunk) else self.sampler.shed(chunk.batch.num_rows)
@@ -249,6 +265,19 @@ class Ingress:
         self._linger.cut(batch.num_rows)
         self._hand_over(record, batch, read_s, selected)
 
+    async def _refer(self, ahead: Ahead) -> None:
+        """Log records that are not read as a run by reference."""
+        read_s, first_seq = self._clock.now(), self._log.next_seq
+        self.gaps.add(ahead.arrivals_wall_s)
+        arrival_wall_s = min(float(ahead.arrivals_wall_s.mean()), read_s + self._wall_offset_s)
+        last_seq, shed_before = first_seq + ahead.offsets - 1, self._log.shed_since
+        record = RunRecord(
+            first_seq, last_seq, ahead.start, ahead.end, arrival_wall_s, shed_before=shed_before, reference=True
+        )
+        await self._on_disk("the run log", lambda: self._log.append([record]))
+        self._linger.cut(ahead.offsets)
+        self._hand_over(record, _NOT_READ, read_s, None)
+
     async def _note_dropped(self, selected: Selected | None) -> None:
         """Add dead letters for selections that ended without a result; after a restart those that are missing."""
         if selected is None or self._selector is None or not len(selected.dropped_seqs):
@@ -262,18 +291,23 @@ class Ingress:
 
     def _hand_over(self, record: RunRecord, batch: pa.RecordBatch, read_s: float, selected: Selected | None) -> None:
         batch = batch if selected is None else selected.batch
+        raw_bytes = batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes
+        if record.reference:
+            events = record.last_seq - record.first_seq + 1
+            raw_bytes = events if self._loader is None else self._loader.bytes_of(events)
         run = Run(
             record.first_seq,
             record.last_seq,
             batch,
             min(record.arrival_wall_s - self._wall_offset_s, self._clock.now()),
-            batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes,
+            raw_bytes,
             disordered=record.disordered,
             shed=record.shed + record.shed_before,
             read_s=read_s,
             selected=None if selected is None else selected.seqs,
             fresh=None if selected is None else selected.fresh,
             open_from=0 if selected is None else selected.open_from,
+            reference=(record.start, record.end) if record.reference else None,
         )
         self._memory.take(run.raw_bytes)
         self._on_run(run)
@@ -326,17 +360,3 @@ def sampled(batch: pa.RecordBatch, shed: int) -> pa.RecordBatch:
 
 def _replayed(chunk: Chunk) -> bool:
     return chunk.end.record == chunk.start.record
-
-
-def _letter(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
-    return dead_letter(
-        dead.reason,
-        dead.raw,
-        now_wall_s,
-        raw_bytes=dead.raw_bytes,
-        record=dead.record,
-        offset=dead.offset,
-        place=dead.place,
-        replayed=dead.replayed,
-        stream=dead.stream,
-    )

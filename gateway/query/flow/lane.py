@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ import gateway.core.exchange.events as ev
 from gateway.core.exchange import LaneView
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.hosts.connection import Connection
+from gateway.query.flow.referring.loader import RunLoader, ranges_of
 from gateway.query.flow.run import Run
 from infra.clock import Clock
 from infra.link.channel import LinkLost
@@ -34,6 +36,7 @@ from infra.messages import (
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 from infra.payload.caching import CachingEncoder
 from infra.payload.sealing import UnsealableSeal, unsealed
+from infra.rows.base import SourceError
 
 # If a send took longer than this, the link delayed it, so its time shows the link's rate.
 _HELD_BACK_S = 0.02
@@ -105,6 +108,8 @@ class Lane:
         owner: receives the lane's events.
         clock: time.
         seals: of the result columns that come back sealed.
+        loader: reads the events of runs by reference, if there are such runs.
+        by_reference: whether the host reads the events of these runs by itself.
 
     Attributes:
         owner: receives the lane's events.
@@ -120,6 +125,9 @@ class Lane:
         owner: LaneOwner,
         clock: Clock,
         seals: Mapping[str, UnsealableSeal] | None = None,
+        loader: RunLoader | None = None,
+        *,
+        by_reference: bool = False,
     ) -> None:
         self.name = connection.name
         self.connection = connection
@@ -132,6 +140,8 @@ class Lane:
         self._result_schema = pa.ipc.read_schema(pa.py_buffer(ready.result_schema))
         self._decoder = Decoder(self._result_schema)
         self._seals = seals or {}
+        self._loader, self._by_reference = loader, by_reference
+        self._settling: set[asyncio.Task[None]] = set()
         self.owner = owner
         self._clock = clock
         self._orders: asyncio.Queue[Pack[Run] | Send] = asyncio.Queue()
@@ -169,6 +179,8 @@ class Lane:
     def close(self) -> None:
         """Report nothing more: the lane is removed."""
         self._closed = True
+        for task in self._settling:
+            task.cancel()
 
     async def run(self) -> None:
         """Carry out instructions until the link is lost."""
@@ -176,6 +188,8 @@ class Lane:
         try:
             while True:
                 match await self._orders.get():
+                    case Pack(run=run, attempt=attempt) if self._refers(run):
+                        message, payload = self._reference(run, attempt), b""
                     case Pack(run=run, attempt=attempt):
                         encoded = await self._pack(run)
                         message, payload = self._message(run, attempt, encoded.rows), encoded.payload
@@ -184,7 +198,30 @@ class Lane:
         except LinkLost:
             return  # the task that watches the connection removes the lane, and its runs go elsewhere
 
+    def _refers(self, run: Run) -> bool:
+        return self._by_reference and run.reference is not None
+
+    def _reference(self, run: Run, attempt: int) -> RunMessage:
+        """Return the message of a run whose events the host reads."""
+        packed = ev.Packed(
+            at_s=self._clock.now(),
+            lane=self.name,
+            first_seq=run.first_seq,
+            raw_bytes=run.raw_bytes,
+            payload_bytes=run.raw_bytes,
+            rows=run.events,
+        )
+        self._report(packed)
+        message = self._message(run, attempt, run.events)
+        return msgspec.structs.replace(message, ranges=ranges_of(run), cost_bytes=run.raw_bytes)
+
+    async def _load(self, run: Run) -> None:
+        if not run.loaded:
+            assert self._loader is not None, "a query with runs by reference has a loader"
+            await self._loader.load(run)
+
     async def _pack(self, run: Run) -> Encoded:
+        await self._load(run)
         encoded = await asyncio.to_thread(self._encoded, run)
         for new in encoded.dictionaries:
             message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
@@ -255,8 +292,31 @@ class Lane:
                 self.owner.on_broken(message.reason, message.exhausted)
             case QueryFailed():
                 self.owner.on_failed(self.name, message.reason)
+            case Completed() if message.events is not None:
+                self._settle(message, payload)
             case Completed():
                 self._take(self._answer(message, payload))
+
+    def _settle(self, message: Completed, payload: bytes) -> None:
+        """Take the answer to a run by reference; its events are read if some of them have no result."""
+        assert self._loader is not None
+        assert message.events is not None
+        self._loader.learn(message.events, message.raw_bytes)
+        if not (message.poison or message.dead):
+            self._take(self._answer(message, payload))
+            return
+        task = asyncio.create_task(self._settled(message, payload), name=f"{self._query}: rows without a result")
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settled(self, message: Completed, payload: bytes) -> None:
+        try:
+            for run in self.owner.asked(self.name, message.first_seq, message.last_seq):
+                await self._load(run)
+        except SourceError as error:
+            self.owner.on_failed(self.name, f"the events of run {message.first_seq} cannot be read: {error}")
+        else:
+            self._take(self._answer(message, payload))
 
     def _answer(self, message: Completed, payload: bytes) -> Answer:
         first, last = message.first_seq, message.last_seq

@@ -17,13 +17,19 @@ from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from infra.clock import Clock
 from infra.messages import HEARTBEAT, SELECTIONS
+from infra.rows.base import DeadRecord
 
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 60.0
 
 
 def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterator[DeadLetter]:
-    """Yield a letter for each row of ``runs`` that fails the query, and for each that came too late."""
+    """Yield a letter for each row of ``runs`` that fails the query, and for each that came too late.
+
+    Of runs by reference that were loaded also for each record that is no event.
+    """
+    for run in runs:
+        yield from (letter_of_dead(dead, now_wall_s) for dead in run.dead)
     if not answer.poison and not answer.late:
         return
     reasons = {**dict.fromkeys(answer.late, _why_late(answer.watermark_ms)), **dict(answer.poison)}
@@ -35,6 +41,21 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
             row.pop(HEARTBEAT, None)
             row.pop(SELECTIONS, None)
             yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
+
+
+def letter_of_dead(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
+    """Return the letter for a record that is no event."""
+    return dead_letter(
+        dead.reason,
+        dead.raw,
+        now_wall_s,
+        raw_bytes=dead.raw_bytes,
+        record=dead.record,
+        offset=dead.offset,
+        place=dead.place,
+        replayed=dead.replayed,
+        stream=dead.stream,
+    )
 
 
 def letters_of_dropped(

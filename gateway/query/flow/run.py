@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from gateway.connectors.position import Position
+from infra.rows.base import DeadRecord
 from policies.arrays import BoolArray, IntArray
 from policies.selections.streamtime import Int64Array
 
@@ -26,6 +28,9 @@ class Run:
     Of a query with selections, ``batch`` has the events of the selections that the run closes. ``selected`` holds the
     seq of each row, ascending; ``fresh`` says of each whether no earlier run had it. Later runs need no event before
     ``open_from``.
+
+    A run by reference has the positions around it in ``reference``, and no rows in ``batch`` until it is filled. Then
+    ``selected`` has the seq of each row, and ``dead`` the records that are no events: each offset has a seq.
     """
 
     first_seq: int
@@ -40,6 +45,17 @@ class Run:
     selected: Int64Array | None = None
     fresh: BoolArray | None = None
     open_from: int = 0
+    reference: tuple[Position, Position] | None = None
+    dead: tuple[DeadRecord, ...] = ()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether ``batch`` has its events."""
+        return self.reference is None or self.selected is not None
+
+    def fill(self, batch: pa.RecordBatch, seqs: Int64Array, dead: tuple[DeadRecord, ...]) -> None:
+        """Take the events of a run by reference, the seq of each, and the records that are none."""
+        self.batch, self.selected, self.dead = batch, seqs, dead
 
     @property
     def events(self) -> int:

@@ -50,7 +50,8 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not survive a reboot. ``disordered``: it
     contains an event older than an earlier one, and is processed at home. ``newest``: the event-time column that
     decides this, and the newest time in it (us since 1970) up to the end of this run. ``selections``: where those of
-    the next run begin, if the query has any.
+    the next run begin, if the query has any. ``reference``: it was not read; then each offset between its positions has
+    a seq.
     """
 
     first_seq: int
@@ -63,6 +64,7 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     shed: int = 0
     shed_before: int = 0
     selections: SelectionMark | None = None
+    reference: bool = False
 
 
 class LogHead(msgspec.Struct, frozen=True, tag="head"):

@@ -14,6 +14,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
 from gateway.query.flow.dispatcher import Loss
+from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.moving.batchends import BatchEnds
 from gateway.query.moving.mover import TROUBLE, Mover
 from gateway.query.moving.movingparts import MovingParts
@@ -41,6 +42,7 @@ class PlacedQuery(MovingParts):
     _shares: dict[str, float]
     _error: Exception | None
     _opened_as: tuple[str, ...]
+    _loader: RunLoader
 
     @abstractmethod
     async def start(self, *hosts: Connection) -> None:
@@ -164,7 +166,7 @@ class PlacedQuery(MovingParts):
             opening = await self._opener.open_at(connection, start)
             if self._started and self._identity is start:
                 dispatcher = self.pipeline.parts[0]
-                dispatcher.add_lane(opening.lane(dispatcher, self._clock))
+                dispatcher.add_lane(opening.lane(dispatcher, self._clock, self._loader))
                 return True
             # It was opened again meanwhile, perhaps with new content of its tables.
             await connection.close_query(self.name, start.epoch)

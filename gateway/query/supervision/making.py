@@ -58,7 +58,7 @@ class QueryMaker:
             on_overdue=self.on_overdue,
             why_not_write=self.why_not_write,
             fleet=self.fleet_of(query),
-            spark=config.private.spark,
+            private=config.private,
             tally=None if before is None else before.tally,
             watching=lambda part: self.watching(name, part),
         )

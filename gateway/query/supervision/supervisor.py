@@ -20,10 +20,10 @@ from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneF
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home, Seat
 from gateway.sinks.base import FencedError, SinkError
-from gateway.sources.base import SourceError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.rows.base import SourceError
 from infra.statefiles import StateError
 from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms

@@ -26,11 +26,11 @@ from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.parameters.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.simulate.parameters.profilingruns import ProfileError, RunsOfSelections, WholeRuns
 from gateway.simulate.parameters.sentpart import RUNS_MOST, SentPart, run_events, sent_part
-from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.views.check.checking import opening
 from infra.clock import SystemClock
 from infra.payload.tablefiles import TableError
+from infra.rows.base import SourceError
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)
 RUNS = (1, BATCH_RUNS_MAX)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.listed import WantedNames
 from gateway.sources.files.notes import NotedFile
 from infra.objectstore.base import ForeignObjects, ListedObject, ReplacedError, StoreRefusedError, StoreUnavailableError
+from infra.rows.base import SourceError, SourceUnavailableError
 
 LOOK_EVERY_S: Final = 1.0
 """Each look costs one request for every thousand objects."""

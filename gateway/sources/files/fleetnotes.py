@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from gateway.connectors.fleetplace import FleetPlace
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.files.notes import Notes, NotesFile
 from infra.objectstore.base import StoreRefusedError, StoreUnavailableError
 from infra.objectstore.versions import OvertakenError, Version, Versions
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.statefiles import StateError
 
 BYTES_MAX: Final = 15_000_000

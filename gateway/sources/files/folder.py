@@ -6,11 +6,11 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.listed import WantedNames
 from gateway.sources.files.notes import NotedFile
 from gateway.sources.marks import ends_digest
+from infra.rows.base import SourceError
 
 LOOK_EVERY_S = 0.25
 

@@ -10,10 +10,10 @@ import msgspec
 
 from gateway.config.words.fields import ROW_SUFFIXES
 from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.notes import NotedFile, Notes, NotesStore, pruned
 from infra.clock import Clock
+from infra.rows.base import SourceError
 
 _LOG = logging.getLogger(__name__)
 # A slow look (very many files) is taken less often: it should take at most a fifth of the time.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from engines.email.mailbox import Mail, MailReport, read_mail
-from gateway.sources.base import SourceError
+from infra.rows.base import SourceError
 
 _MAIL = pa.schema(
     [

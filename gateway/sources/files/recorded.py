@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.passes import PassesSource, Portion
+from infra.rows.base import SourceError
 
 # 8 bytes each in memory, and twice that while they are read.
 RECORDS_MAX: Final = 50_000_000

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.files.formats.loops import with_loop_ids
+from infra.rows.base import SourceError
 
 
 class TableSource:

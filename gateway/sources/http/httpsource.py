@@ -20,9 +20,9 @@ from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.servertls import server_context
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
 from gateway.sources.http.judging import Judge, RequestVerdict
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.together import await_shared
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -22,13 +24,17 @@ from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
-from gateway.sources.base import Backlog, Chunk, SourceError, SourceUnavailableError
-from gateway.sources.kafka.events import RecordDecoder
-from gateway.sources.kafka.fetched import as_source_errors
+from gateway.sources.base import Ahead, Backlog, Chunk, Loaded
+from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.member import Member
-from gateway.sources.kafka.partitions import key_of, partition_of
-from gateway.sources.kafka.rereader import Rereader
+from gateway.sources.kafka.partitions import key_of, partition_of, ranges_between
+from gateway.sources.kafka.sampled import shares
+from gateway.sources.kafka.sightings import Sightings
 from infra.clock import Clock
+from infra.kafka.events import RecordDecoder
+from infra.kafka.fetched import as_source_errors, gone
+from infra.kafka.rereader import Rereader
+from infra.rows.base import SourceError, SourceUnavailableError
 from policies.arrays import Array
 
 _LOG = logging.getLogger(__name__)
@@ -71,6 +77,10 @@ class KafkaSource:
         self._acked: dict[str, int] = {}
         self._member: Member | None = None
         self._rereader: Rereader | None = None
+        self._loading: Rereader | None = None
+        self._looks_ahead = False
+        self._sightings: defaultdict[TopicPartition, Sightings] = defaultdict(Sightings)
+        self._ends: dict[TopicPartition, int] = {}
 
     @property
     def member(self) -> Member | None:
@@ -79,7 +89,7 @@ class KafkaSource:
 
     async def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""
-        self._decoder = RecordDecoder(self._config, schema, strict=self._strict)
+        self._decoder = RecordDecoder(record_format(self._config, strict=self._strict), schema)
         try:
             self._settings = client_settings(self._config)
         except BadTlsFilesError as error:
@@ -105,16 +115,28 @@ class KafkaSource:
                 await self._leave()
             raise
 
-    async def _read(self, max_records: int, max_bytes: int) -> Chunk | None:
+    async def _begun(self, *, ahead: bool) -> Member | None:
+        """Return the member once its partitions have begun; None if none have yet."""
         member = await self._joined()
+        if ahead is not self._looks_ahead:
+            # What was fetched and not read counts for nothing, and what was not fetched is not there.
+            self._looks_ahead = ahead
+            member.rewind()
         if member.may_begin:
             begins = await member.begin(self._position.offsets)
             self._position = self._after(0, begins)
             # Everything that was acknowledged until now.
             member.acknowledge(self._acked)
+            self._sightings.clear()
         if not member.partitions:
             # The first assignment, or a rebalance in progress.
             await asyncio.sleep(_ASSIGNED_S)
+            return None
+        return member
+
+    async def _read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        member = await self._begun(ahead=False)
+        if member is None:
             return None
         generation = member.generation
         try:
@@ -140,6 +162,69 @@ class KafkaSource:
         start, self._position = self._position, self._after(len(records), ends)
         more = member.fetched.count > 0 or member.unfetched() > 0
         return Chunk(batch, start, self._position, dead, _walls_s(records), more)
+
+    async def ahead(self, max_records: int) -> Ahead | None:
+        """See ``ReferableSource.ahead``; offsets are split evenly over the partitions, ordered by partition."""
+        try:
+            with as_source_errors(f"reading from {self._brokers}"):
+                return await self._ahead(max_records)
+        except SourceUnavailableError as error:
+            if isinstance(error.__cause__, KafkaError):
+                await self._leave()
+            raise
+
+    async def _ahead(self, max_records: int) -> Ahead | None:
+        member = await self._begun(ahead=True)
+        if member is None:
+            return None
+        generation = member.generation
+        try:
+            ends = await member.ends()
+        except IllegalStateError:
+            return None  # the partitions are being revoked
+        if generation != member.generation:
+            return None
+        # No await from here on: records that are passed over must be returned.
+        self._ends, wall_s = ends, self._clock.wall()
+        for partition, end in ends.items():
+            self._sightings[partition].note(end, wall_s)
+        if lost := {each: at for each, end in ends.items() if end < (at := self._position.offsets[key_of(each)])}:
+            raise gone(lost)
+        there = {each: end - self._position.offsets[key_of(each)] for each, end in ends.items()}
+        wanted = {each: count for each, count in shares(there, max_records).items() if count}
+        if not wanted:
+            return None
+        start, arrivals = self._position, []
+        taken = {}
+        for partition, count in sorted(wanted.items()):
+            begin = start.offsets[key_of(partition)]
+            taken[partition] = begin + count
+            arrivals.append(self._sightings[partition].arrivals_s(begin, begin + count))
+            self._sightings[partition].forget(begin + count)
+        member.deliver(taken)
+        self._position = self._after(sum(wanted.values()), taken)
+        return Ahead(start, self._position, np.concatenate(arrivals), sum(wanted.values()) < sum(there.values()))
+
+    async def read_range(self, start: Position, end: Position) -> Loaded:
+        """See ``ReferableSource.read_range``."""
+        begins, ends = ranges_between(start, end)
+        try:
+            with as_source_errors(f"reading from {self._brokers}"):
+                if self._loading is None:
+                    self._loading = Rereader(self._settings)
+                    await self._loading.start()
+                records = await self._loading.read(begins, ends, end.record - start.record)
+        except (SourceUnavailableError, asyncio.CancelledError):
+            loading, self._loading = self._loading, None
+            if loading is not None:
+                await loading.stop()
+            raise
+        batch, dead = await asyncio.to_thread(self._decoder.decode, records, start.record)
+        nothing = {each.record - start.record for each in dead}
+        before = dict(zip(begins, accumulate((ends[each] - begins[each] for each in begins), initial=0), strict=False))
+        places = ((TopicPartition(each.topic, each.partition), each.offset) for each in records)
+        index = [before[place] + offset - begins[place] for place, offset in places]
+        return Loaded(batch, np.array([at for i, at in enumerate(index) if i not in nothing], np.int64), dead)
 
     def _after(self, records: int, offsets: dict[TopicPartition, int]) -> Position:
         merged = {**self._position.offsets, **{key_of(partition): offset for partition, offset in offsets.items()}}
@@ -178,7 +263,18 @@ class KafkaSource:
         member = self._member
         if member is None or not member.partitions:
             return None
+        if self._looks_ahead:
+            return self._backlog_ahead()
         return Backlog(member.fetched.count + member.unfetched(), member.fetched.oldest_wall_s())
+
+    def _backlog_ahead(self) -> Backlog:
+        count, oldest = 0, []
+        for partition, end in self._ends.items():
+            begin = self._position.offsets.get(key_of(partition), end)
+            if begin < end:
+                count += end - begin
+                oldest.append(float(self._sightings[partition].arrivals_s(begin, begin + 1)[0]))
+        return Backlog(count, min(oldest, default=None))
 
     # ------------------------------------------------------------------------------------------------ group and end
 
@@ -200,6 +296,9 @@ class KafkaSource:
     async def close(self) -> None:
         """See ``Source.close``."""
         await self._stop_rereader()
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            await loading.stop()
         await self._leave()
 
     async def _joined(self) -> Member:

@@ -10,15 +10,14 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from gateway.sources.base import SourceError
-from gateway.sources.kafka.fetched import Fetched, gone
 from gateway.sources.kafka.partitions import by_partition, partitions_of
 from infra.clock import Clock
+from infra.kafka.fetched import Fetched, gone
+from infra.kafka.fetching import FETCHING, REQUEST_TIMEOUT_MS, STOP_S
 from infra.retries import Retries
+from infra.rows.base import SourceError
 
 _LOG = logging.getLogger(__name__)
-REQUEST_TIMEOUT_MS: Final = 10_000
-STOP_S: Final = 15.0
 # How long a read that has some records waits for those that came since the client asked the last time: for a broker
 # nearby a few times as long as it takes to answer.
 MORE_S: Final = 0.01
@@ -30,23 +29,11 @@ HANDOVER_S: Final = 20.0
 _REBALANCE_TIMEOUT_MS: Final = 60_000
 # A gateway whose sink stands still keeps its partitions, since it holds records of them.
 _POLL_INTERVAL_MS: Final = 2**31 - 1
-_METADATA_AGE_MS: Final = 60_000
-_FETCH_BYTES_MAX: Final = 16 * 2**20
-_PARTITION_FETCH_BYTES_MAX: Final = 2**20
 # Fetches are answered at least each half second; no answer for this long is an outage.
 _SILENT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
 # A partition that has a new leader may for a moment not know its own end.
 _ENDS: Final = Retries(first_s=0.1, most_s=0.4, tries=9)
-FETCHING: Final[dict[str, Any]] = {
-    "auto_offset_reset": "none",
-    "enable_auto_commit": False,
-    "isolation_level": "read_committed",
-    "fetch_max_bytes": _FETCH_BYTES_MAX,
-    "max_partition_fetch_bytes": _PARTITION_FETCH_BYTES_MAX,
-    "metadata_max_age_ms": _METADATA_AGE_MS,
-    "request_timeout_ms": REQUEST_TIMEOUT_MS,
-}
 
 
 class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
@@ -266,6 +253,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         """Fetch records of the partitions that have begun; see ``Fetched.fill``."""
         self._look_for_partitions()
         partitions = self.partitions
+        self._consumer.resume(*partitions)
         await self._fill(partitions, max_records, max_bytes, wait_s=wait_s)
         # Meanwhile they may have been revoked.
         if self.partitions == partitions and 0 < self.fetched.count <= max_records and not self.unfetched():
@@ -285,6 +273,20 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         for partition in partitions:
             if partition in self._consumer.assignment():
                 self._reached[partition] = await self._consumer.position(partition)
+
+    async def ends(self) -> dict[TopicPartition, int]:
+        """Return the offsets after the last records of the partitions that have begun, and fetch none of them.
+
+        Raises:
+            IllegalStateError: they are being revoked.
+            KafkaError: the brokers do not answer.
+        """
+        self._look_for_partitions()
+        partitions = self.partitions
+        self._consumer.pause(*partitions)
+        async with asyncio.timeout(_ANSWER_S):
+            ends: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        return ends
 
     def _look_for_partitions(self) -> None:
         """Join again when a topic has more partitions than it had.

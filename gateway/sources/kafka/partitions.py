@@ -10,7 +10,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 from gateway.connectors.kafkaclients import close_client, start_client
-from gateway.sources.base import SourceError
+from gateway.connectors.position import Position
+from infra.rows.base import SourceError
 
 
 def key_of(partition: TopicPartition) -> str:
@@ -27,6 +28,14 @@ def partition_of(key: str) -> TopicPartition:
 def by_partition(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
     """Return the offsets of a ``Position`` by partition."""
     return {partition_of(key): offset for key, offset in offsets.items()}
+
+
+def ranges_between(start: Position, end: Position) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return where the records between two positions begin and end in each partition that has some, in order."""
+    moved = sorted(
+        (partition_of(key), offset) for key, offset in end.offsets.items() if start.offsets.get(key, offset) < offset
+    )
+    return {each: start.offsets[key_of(each)] for each, _ in moved}, dict(moved)
 
 
 async def partitions_of(settings: Mapping[str, Any], topics: Sequence[str]) -> list[TopicPartition]:

@@ -14,11 +14,13 @@ from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings, close_client, start_client
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
-from gateway.sources.base import Chunk, SourceError
-from gateway.sources.kafka.events import RecordDecoder
-from gateway.sources.kafka.fetched import as_source_errors, records_bytes
-from gateway.sources.kafka.member import FETCHING, REQUEST_TIMEOUT_MS
+from gateway.sources.base import Chunk
+from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.partitions import partitions_of
+from infra.kafka.events import RecordDecoder
+from infra.kafka.fetched import as_source_errors, records_bytes
+from infra.kafka.fetching import FETCHING, REQUEST_TIMEOUT_MS
+from infra.rows.base import SourceError
 
 _WITHIN_S: Final = 30.0
 _WAIT_MS: Final = 500
@@ -49,7 +51,7 @@ async def sample_topics(
         settings = client_settings(config)
     except BadTlsFilesError as error:
         raise SourceError(str(error)) from error
-    decoder = RecordDecoder(config, schema, strict=strict)
+    decoder = RecordDecoder(record_format(config, strict=strict), schema)
     with as_source_errors(f"reading from {config.brokers}"):
         async with asyncio.timeout(_WITHIN_S):
             records, more = await _records(config, settings, most, most_bytes)

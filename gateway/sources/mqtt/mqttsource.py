@@ -14,11 +14,11 @@ from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal
 from gateway.journal.replica import Replica
 from gateway.journal.scan import keys_since
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from gateway.sources.mqtt.connection import MqttConnection
 from gateway.sources.mqtt.session import RECEIVE_MAX, Session, restore_sessions
 from infra.clock import Clock
+from infra.rows.base import SourceError, SourceUnavailableError
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 

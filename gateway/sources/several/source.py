@@ -11,9 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Backlog, Chunk, Source, SourceError
+from gateway.sources.base import Backlog, Chunk, Source
 from gateway.sources.several.table import in_table, own_schema
 from infra.messages import EventStream
+from infra.rows.base import SourceError
 
 _RESTS_READS: Final = 8
 """A source that had nothing is asked again after so many reads of others: it may take a while to say so."""

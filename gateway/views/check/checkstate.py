@@ -24,10 +24,10 @@ from gateway.query.looking import look_here
 from gateway.query.opening import TABLES, definition_of
 from gateway.query.takingover import not_in, why_not_finished, why_not_read_again, why_state_is_kept
 from gateway.sinks.parts import manifest
-from gateway.sources.base import SourceError
 from gateway.sources.choose import stream_folder
 from gateway.sources.marks import Look, Mark, described, look_at_results, looks_together, mark_of
 from infra.messages import OpenQuery
+from infra.rows.base import SourceError
 from infra.statefiles import StateError
 
 

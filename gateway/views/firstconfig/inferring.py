@@ -20,11 +20,11 @@ import pyarrow.csv as pv
 import pyarrow.json as pj
 
 from engines.email.queries import SCHEMA_DDL
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.lines import Lines
-from gateway.sources.rows.jsonlines import LineDecoder
 from gateway.views.firstconfig.columntypes import ddl_of, with_times_as_text, written_as
+from infra.rows.base import SourceError
+from infra.rows.jsonlines import LineDecoder
 
 RECORDS_MOST: Final = 1000
 _BYTES_MOST: Final = 16_000_000

@@ -13,9 +13,9 @@ import pyarrow as pa
 from gateway.config.models import KafkaSourceConfig
 from gateway.config.sections.extras import why_missing
 from gateway.config.words.fields import ROW_SUFFIXES
-from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.files.listed import is_candidate
 from gateway.views.firstconfig.inferring import MAIL, RECORDS_MOST, InferError, Inferred, infer_file, infer_json
+from infra.rows.base import SourceError, SourceUnavailableError
 
 _BYTES_MOST: Final = 16_000_000
 _RAW: Final = pa.schema([("_value", pa.binary())])

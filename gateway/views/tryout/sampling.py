@@ -23,11 +23,12 @@ from gateway.config.models import (
     QuerySourceConfig,
     SourceConfig,
 )
-from gateway.sources.base import DeadRecord, Source, SourceError, SourceUnavailableError
+from gateway.sources.base import Source
 from gateway.sources.choose import SourceContext, make_source
 from gateway.sources.several.table import in_table, own_schema
 from gateway.views.check.checksource import source_text
 from infra.clock import SystemClock
+from infra.rows.base import DeadRecord, SourceError, SourceUnavailableError
 
 SAMPLE_BYTES: Final = 16_000_000
 _GIVE: Final = "give a file with some events (JSON lines, CSV or Parquet)"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.rows.base import SourceError
 
 _FILE_MAGIC = b"ARROW1"
 

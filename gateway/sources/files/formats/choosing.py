@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.arrowfile import open_arrow
 from gateway.sources.files.formats.csvfile import CsvReader
 from gateway.sources.files.formats.lines import JsonLinesReader
 from gateway.sources.files.formats.parquetfile import open_parquet
 from gateway.sources.files.formats.passes import FileReader
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.base import SourceError
+from infra.rows.jsonlines import LineDecoder
 
 
 def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.lines import RAW_KEPT_BYTES
 from gateway.sources.files.formats.passes import Portion, Refused
-from gateway.sources.rows.drift import check_columns
-from gateway.sources.rows.halving import decode_by_halves, one_batch
+from infra.rows.base import SourceError
+from infra.rows.drift import check_columns
+from infra.rows.halving import decode_by_halves, one_batch
 
 
 class Conformer:

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits, Lines
 from gateway.sources.files.formats.packed import open_plain
 from gateway.sources.files.formats.passes import Portion, Refused
-from gateway.sources.rows.drift import check_columns
-from gateway.sources.rows.halving import decode_by_halves, one_batch
+from infra.rows.base import SourceError
+from infra.rows.drift import check_columns
+from infra.rows.halving import decode_by_halves, one_batch
 
 _FIELD = rb'(?:"(?:[^"]|"")*+"[^,]*+|[^",][^,]*+|)'
 _WHOLE = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+", re.DOTALL)

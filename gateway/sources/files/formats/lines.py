@@ -10,10 +10,10 @@ from typing import Final
 
 import zstandard
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.packed import open_plain
 from gateway.sources.files.formats.passes import Portion, Refused
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.rows.base import SourceError
+from infra.rows.jsonlines import LineDecoder
 
 RAW_KEPT_BYTES: Final = 1 << 16
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.sources.base import SourceError
 from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.rows.base import SourceError
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS_MAX = 16_384

@@ -10,8 +10,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk, DeadRecord, SourceError
+from gateway.sources.base import Chunk
 from gateway.sources.files.formats.loops import with_loop_ids
+from infra.rows.base import DeadRecord, SourceError
 
 FILE_COLUMN = "_file"
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import fastavro
 import pyarrow as pa
 from aiokafka import ConsumerRecord
 
-from gateway.config.connectors.kafka import KafkaSourceConfig
-from gateway.sources.base import DeadRecord, SourceError
-from gateway.sources.rows.jsonlines import LineDecoder
+from infra.messages import RecordFormat
+from infra.rows.base import DeadRecord, SourceError
+from infra.rows.jsonlines import LineDecoder
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
@@ -53,24 +52,23 @@ class RecordDecoder:
     """Decodes the records of one query.
 
     Args:
-        config: contains the format.
+        kind: what the values are.
         schema: of the events.
-        strict: see ``LineDecoder``.
 
     Raises:
         SourceError: the schema has a column that cannot be filled, or the Avro schema cannot be read.
     """
 
-    def __init__(self, config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool = False) -> None:
+    def __init__(self, kind: RecordFormat, schema: pa.Schema) -> None:
         self._schema = schema
         self._kept = [field for field in schema if field.name in _TYPES]
         for field in self._kept:
-            if not any(_same_type(field.type, kind) for kind in _TYPES[field.name]):
-                wanted = " or ".join(str(kind) for kind in _TYPES[field.name])
+            if not any(_same_type(field.type, each) for each in _TYPES[field.name]):
+                wanted = " or ".join(str(each) for each in _TYPES[field.name])
                 raise SourceError(f"column {field.name} of a Kafka source is {wanted}, not {field.type}")
         values = pa.schema([field for field in schema if field.name not in _TYPES])
-        self._values = _values(config, values, strict=strict)
-        self._raw = config.format == "raw"
+        self._values = _values(kind, values)
+        self._raw = kind.kind == "raw"
         self._keeps_tombstones = "_key" in schema.names
         self._key_is_text = self._keeps_tombstones and pa.types.is_string(schema.field("_key").type)
         self._null_refused = [field.name for field in values if not field.nullable]
@@ -152,8 +150,8 @@ def _dead(record: ConsumerRecord, number: int, reason: str) -> DeadRecord:
     return DeadRecord(number, record.offset, reason, raw, place)
 
 
-def _values(config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool) -> _Values:
-    if config.format == "raw":
+def _values(kind: RecordFormat, schema: pa.Schema) -> _Values:
+    if kind.kind == "raw":
         if schema.names != ["_value"] or schema.field("_value").type != pa.binary():
             raise SourceError(
                 "with format raw the schema has _value BINARY, and beside it only _key, _timestamp, _headers, _topic, "
@@ -162,10 +160,9 @@ def _values(config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool) -> _V
         return _RawValues(schema)
     if not schema.names:
         raise SourceError("the schema names no column of the records' values: name one, or choose format raw")
-    if config.format == "json":
-        return _JsonValues(schema, strict=strict)
-    assert config.avro_schema is not None, "the config is refused without it"
-    return _AvroValues(config.avro_schema, schema, prefixed=config.format == "confluent-avro")
+    if kind.kind == "json":
+        return _JsonValues(schema, strict=kind.strict)
+    return _AvroValues(kind, schema)
 
 
 class _RawValues:
@@ -197,10 +194,11 @@ class _AvroValues:
     that does not use exactly its bytes was written with another schema and is a dead record.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, prefixed: bool) -> None:
+    def __init__(self, kind: RecordFormat, schema: pa.Schema) -> None:
+        path = kind.avro_name
         try:
-            self._writers = fastavro.parse_schema(json.loads(path.read_bytes()))
-        except (OSError, ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+            self._writers = fastavro.parse_schema(json.loads(kind.avro_schema))
+        except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
             raise SourceError(f"{path} is not a readable Avro schema: {error!r}") from error
         if not isinstance(self._writers, dict) or self._writers.get("type") != "record":
             raise SourceError(f"{path} is not the schema of an Avro record: give the schema of the values")
@@ -209,7 +207,7 @@ class _AvroValues:
         if missing:
             raise SourceError(f"{path} has no field {', '.join(missing)}; its fields are {', '.join(sorted(fields))}")
         self._schema = schema
-        self._skip = _CONFLUENT_PREFIX_BYTES if prefixed else 0
+        self._skip = _CONFLUENT_PREFIX_BYTES if kind.kind == "confluent-avro" else 0
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Decode each value with the writers' schema."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from gateway.sources.base import SourceUnavailableError
-from gateway.sources.kafka.fetched import Fetched, gone
-from gateway.sources.kafka.member import FETCHING, STOP_S
+from infra.kafka.fetched import Fetched, gone
+from infra.kafka.fetching import FETCHING, STOP_S
+from infra.messages import OffsetRange
+from infra.rows.base import SourceUnavailableError
 
 _HELD_BYTES_MAX: Final = 8 * 2**20
 _WAIT_S: Final = 0.5
@@ -58,6 +59,12 @@ class Rereader:
             if all(self._next[partition] == before[partition] for partition in left) and left:
                 await self._wait_for_more(sorted(left))
         return [record for records in found.values() for record in records]
+
+    async def read_ranges(self, ranges: Sequence[OffsetRange]) -> list[ConsumerRecord]:
+        """Return the records of ranges of different partitions, as ``read`` does."""
+        begins = {TopicPartition(each.topic, each.partition): each.begin for each in ranges}
+        ends = {TopicPartition(each.topic, each.partition): each.end for each in ranges}
+        return await self.read(begins, ends, sum(each.end - each.begin for each in ranges))
 
     async def _seek(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
         if set(end) - self._consumer.assignment():

@@ -21,7 +21,7 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 
-from gateway.sources.base import SourceError, SourceUnavailableError
+from infra.rows.base import SourceError, SourceUnavailableError
 
 # Approximate memory of a record's bookkeeping, besides its bytes.
 _RECORD_OVERHEAD_BYTES = 100

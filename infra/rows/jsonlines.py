@@ -10,10 +10,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
 
-from gateway.sources.base import SourceError
-from gateway.sources.rows.drift import line_drift, rows_with_null
-from gateway.sources.rows.halving import decode_by_halves, one_batch
-from gateway.sources.rows.plainlines import PlainLines, UnsureError
+from infra.rows.base import SourceError
+from infra.rows.drift import line_drift, rows_with_null
+from infra.rows.halving import decode_by_halves, one_batch
+from infra.rows.plainlines import PlainLines, UnsureError
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

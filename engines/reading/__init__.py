@@ -1,0 +1,1 @@
+"""Runs by reference: executors read their events from Kafka by themselves."""

@@ -1,0 +1,1 @@
+"""Reading of Kafka records: ranges of offsets, and what their records mean."""
