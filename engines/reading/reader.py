@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from engines.reading.counts import ReadCounts
 from infra.kafka.events import RecordDecoder
-from infra.kafka.fetched import as_source_errors
 from infra.kafka.rereader import Rereader
 from infra.messages import KafkaReading, OffsetRange
 from infra.rows.base import DeadRecord
@@ -46,11 +45,11 @@ class RangeReader:
     """
 
     def __init__(self, reading: KafkaReading, schema: pa.Schema) -> None:
-        self._brokers = reading.brokers
         self._decoder = RecordDecoder(reading.format, schema)
         self._turn = threading.Lock()
         self._loop = asyncio.new_event_loop()
-        self._rereader: Rereader | None = None
+        settings = {"bootstrap_servers": reading.brokers.split(","), "client_id": "spillway"}
+        self._rereader = Rereader(settings, f"reading from {reading.brokers}")
 
     def read(self, ranges: Sequence[OffsetRange]) -> Read:
         """Return the events of ranges of different partitions, ordered by topic, partition and offset.
@@ -60,29 +59,13 @@ class RangeReader:
             SourceUnavailableError: the brokers do not answer.
         """
         with self._turn:
-            try:
-                records = self._loop.run_until_complete(self._records(ranges))
-            except BaseException:
-                self._loop.run_until_complete(self._disconnect())
-                raise
+            records = self._loop.run_until_complete(self._rereader.read_ranges(ranges))
             return Read(*self._decoder.decode(records, 0))
-
-    async def _records(self, ranges: Sequence[OffsetRange]) -> list[object]:
-        with as_source_errors(f"reading from {self._brokers}"):
-            if self._rereader is None:
-                self._rereader = Rereader({"bootstrap_servers": self._brokers.split(","), "client_id": "spillway"})
-                await self._rereader.start()
-            return await self._rereader.read_ranges(ranges)
-
-    async def _disconnect(self) -> None:
-        rereader, self._rereader = self._rereader, None
-        if rereader is not None:
-            await rereader.stop()
 
     def close(self) -> None:
         """Disconnect."""
         with self._turn:
-            self._loop.run_until_complete(self._disconnect())
+            self._loop.run_until_complete(self._rereader.stop())
             self._loop.close()
 
 

@@ -64,12 +64,12 @@ class Loaded:
     Attributes:
         batch: the events.
         index: how many offsets come before each, ascending; shape (n,).
-        dead: the records that could not be decoded.
+        dead: how many offsets come before each record that could not be decoded, and the record.
     """
 
     batch: pa.RecordBatch
     index: IntArray
-    dead: tuple[DeadRecord, ...]
+    dead: tuple[tuple[int, DeadRecord], ...]
 
 
 @dataclass(frozen=True, slots=True)

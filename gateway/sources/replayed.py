@@ -309,7 +309,7 @@ def _place(letter: DeadLetter) -> str:
     if letter.replayed >= 0:
         return letter.place
     if letter.seq >= 0:
-        return f"seq {letter.seq}"
+        return f"seq {letter.seq}" + (f", {letter.place}" if letter.place else "")
     return f"record {letter.record}, offset {letter.offset}" + (f", {letter.place}" if letter.place else "")
 
 

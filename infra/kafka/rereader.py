@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from infra.kafka.fetched import Fetched, gone
+from infra.kafka.fetched import Fetched, as_source_errors, gone
 from infra.kafka.fetching import FETCHING, STOP_S
 from infra.messages import OffsetRange
 from infra.rows.base import SourceUnavailableError
@@ -19,25 +19,27 @@ _SILENT_S: Final = 20.0
 
 
 class Rereader:
-    """A consumer without a group; consecutive reads use its buffers."""
+    """A consumer without a group. It connects for the first read, and stays connected until one fails.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._consumer = AIOKafkaConsumer(**settings, **FETCHING)
-        self._fetched = Fetched(self._consumer)
+    Consecutive reads use its buffers. Its methods are called one at a time.
+
+    Args:
+        settings: how to reach the brokers.
+        what: names what it does, in errors.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], what: str) -> None:
+        self._settings = settings
+        self._what = what
+        self._open: AIOKafkaConsumer | None = None
         self._next: dict[TopicPartition, int] = {}
 
-    async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            KafkaError: the brokers do not answer.
-        """
-        await self._consumer.start()
-
     async def stop(self) -> None:
-        """Disconnect."""
-        async with asyncio.timeout(STOP_S):
-            await self._consumer.stop()
+        """Disconnect, if it is connected."""
+        consumer, self._open = self._open, None
+        if consumer is not None:
+            async with asyncio.timeout(STOP_S):
+                await consumer.stop()
 
     async def read(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], count: int
@@ -46,8 +48,32 @@ class Rereader:
 
         Raises:
             SourceError: a partition does not contain the whole range.
-            SourceUnavailableError: or KafkaError: the brokers do not answer.
+            SourceUnavailableError: the brokers do not answer.
         """
+        try:
+            with as_source_errors(self._what):
+                await self._connect()
+                return await self._read(start, end, count)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def read_ranges(self, ranges: Sequence[OffsetRange]) -> list[ConsumerRecord]:
+        """Return the records of ranges of different partitions, as ``read`` does."""
+        begins = {TopicPartition(each.topic, each.partition): each.begin for each in ranges}
+        ends = {TopicPartition(each.topic, each.partition): each.end for each in ranges}
+        return await self.read(begins, ends, sum(each.end - each.begin for each in ranges))
+
+    async def _connect(self) -> None:
+        if self._open is None:
+            self._open = self._consumer = AIOKafkaConsumer(**self._settings, **FETCHING)
+            self._fetched = Fetched(self._consumer)
+            self._next.clear()
+            await self._consumer.start()
+
+    async def _read(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], count: int
+    ) -> list[ConsumerRecord]:
         async with asyncio.timeout(_SILENT_S):
             await self._seek(start, end)
         found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in sorted(end)}
@@ -59,12 +85,6 @@ class Rereader:
             if all(self._next[partition] == before[partition] for partition in left) and left:
                 await self._wait_for_more(sorted(left))
         return [record for records in found.values() for record in records]
-
-    async def read_ranges(self, ranges: Sequence[OffsetRange]) -> list[ConsumerRecord]:
-        """Return the records of ranges of different partitions, as ``read`` does."""
-        begins = {TopicPartition(each.topic, each.partition): each.begin for each in ranges}
-        ends = {TopicPartition(each.topic, each.partition): each.end for each in ranges}
-        return await self.read(begins, ends, sum(each.end - each.begin for each in ranges))
 
     async def _seek(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
         if set(end) - self._consumer.assignment():

@@ -80,7 +80,7 @@ async def test_an_index_counts_offsets_without_an_event(broker: Broker) -> None:
         assert ahead.offsets == 8, "three records, three ends of transactions, two records"
         loaded = await source.read_range(ahead.start, ahead.end)
         assert (ids(loaded), loaded.index.tolist()) == ([0, 2, 3], [0, 4, 7])
-        assert [dead.offset for dead in loaded.dead] == [6]
+        assert [(at, dead.offset) for at, dead in loaded.dead] == [(6, 6)]
     finally:
         await source.close()
 

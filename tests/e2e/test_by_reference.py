@@ -48,9 +48,18 @@ async def produce(broker: Broker, topic: str, first: int, count: int) -> None:
             await producer.send(topic, value(number), partition=number % 7 % PARTITIONS)
 
 
-@pytest.mark.parametrize(("name", "cloud"), [("referred", HOME), ("referred-half", HALF)], ids=["home", "with a VM"])
+@pytest.mark.parametrize(
+    ("name", "cloud", "paths"),
+    [
+        ("referred", HOME, ("reference", "reference")),
+        ("referred-half", HALF, ("reference", "reference")),
+        ("referred-first", HOME, ("reference", "gateway")),
+        ("referred-later", HOME, ("gateway", "reference")),
+    ],
+    ids=["home", "with a VM", "then by value", "by value before"],
+)
 def test_dirty_events_are_exact_although_the_gateway_is_killed(
-    broker: Broker, state_dir: Path, tmp_path: Path, name: str, cloud: dict[str, Any]
+    broker: Broker, state_dir: Path, tmp_path: Path, name: str, cloud: dict[str, Any], paths: tuple[str, str]
 ) -> None:
     topic, sink = asyncio.run(broker.create_topic(partitions=PARTITIONS)), tmp_path / "out"
     asyncio.run(produce(broker, topic, 0, EVENTS // 2))
@@ -63,11 +72,12 @@ def test_dirty_events_are_exact_although_the_gateway_is_killed(
         "qos": {"latency": "2s"},
         **cloud,
     }
-    gateway = Gateway(tmp_path, state_dir, {name: query}, private={"data_path": "reference"})
+    gateway = Gateway(tmp_path, state_dir, {name: query}, private={"data_path": paths[0]})
     gateway.start()
     until(lambda: len(rows_in(sink)) > EVENTS // 8, "some results")
     gateway.kill()
     asyncio.run(produce(broker, topic, EVENTS // 2, EVENTS // 2))
+    gateway = Gateway(tmp_path, state_dir, {name: query}, private={"data_path": paths[1]})
     gateway.start()
     until(lambda: len(rows_in(sink)) >= len(expected()), "all results")
     gateway.kill(signal.SIGTERM)

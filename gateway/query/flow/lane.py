@@ -36,7 +36,6 @@ from infra.messages import (
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 from infra.payload.caching import CachingEncoder
 from infra.payload.sealing import UnsealableSeal, unsealed
-from infra.rows.base import SourceError
 
 # If a send took longer than this, the link delayed it, so its time shows the link's rate.
 _HELD_BACK_S = 0.02
@@ -307,16 +306,18 @@ class Lane:
             return
         task = asyncio.create_task(self._settled(message, payload), name=f"{self._query}: rows without a result")
         self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        task.add_done_callback(self._settling_ended)
 
     async def _settled(self, message: Completed, payload: bytes) -> None:
-        try:
-            for run in self.owner.asked(self.name, message.first_seq, message.last_seq):
-                await self._load(run)
-        except SourceError as error:
-            self.owner.on_failed(self.name, f"the events of run {message.first_seq} cannot be read: {error}")
-        else:
-            self._take(self._answer(message, payload))
+        for run in self.owner.asked(self.name, message.first_seq, message.last_seq):
+            await self._load(run)
+        self._take(self._answer(message, payload))
+
+    def _settling_ended(self, task: asyncio.Task[None]) -> None:
+        self._settling.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.owner.on_failed(self.name, f"events without a result are not known: {error}")
 
     def _answer(self, message: Completed, payload: bytes) -> Answer:
         first, last = message.first_seq, message.last_seq

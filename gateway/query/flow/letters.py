@@ -29,7 +29,7 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
     Of runs by reference that were loaded also for each record that is no event.
     """
     for run in runs:
-        yield from (letter_of_dead(dead, now_wall_s) for dead in run.dead)
+        yield from (letter_of_dead(dead, now_wall_s, seq) for seq, dead in run.dead)
     if not answer.poison and not answer.late:
         return
     reasons = {**dict.fromkeys(answer.late, _why_late(answer.watermark_ms)), **dict(answer.poison)}
@@ -43,8 +43,11 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
             yield dead_letter(reasons[seq], msgspec.json.encode(row), now_wall_s, seq=seq)
 
 
-def letter_of_dead(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
-    """Return the letter for a record that is no event."""
+def letter_of_dead(dead: DeadRecord, now_wall_s: float, seq: int = -1) -> DeadLetter:
+    """Return the letter for a record that is no event.
+
+    Without a seq it must come in the order of the source, as its number tells whether it is in the file already.
+    """
     return dead_letter(
         dead.reason,
         dead.raw,
@@ -52,6 +55,7 @@ def letter_of_dead(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
         raw_bytes=dead.raw_bytes,
         record=dead.record,
         offset=dead.offset,
+        seq=seq,
         place=dead.place,
         replayed=dead.replayed,
         stream=dead.stream,

@@ -30,7 +30,8 @@ class Run:
     ``open_from``.
 
     A run by reference has the positions around it in ``reference``, and no rows in ``batch`` until it is filled. Then
-    ``selected`` has the seq of each row, and ``dead`` the records that are no events: each offset has a seq.
+    ``selected`` has the seq of each row, and ``dead`` the records that are no events, each with its seq: every offset
+    has one.
     """
 
     first_seq: int
@@ -46,15 +47,15 @@ class Run:
     fresh: BoolArray | None = None
     open_from: int = 0
     reference: tuple[Position, Position] | None = None
-    dead: tuple[DeadRecord, ...] = ()
+    dead: tuple[tuple[int, DeadRecord], ...] = ()
 
     @property
     def loaded(self) -> bool:
         """Whether ``batch`` has its events."""
         return self.reference is None or self.selected is not None
 
-    def fill(self, batch: pa.RecordBatch, seqs: Int64Array, dead: tuple[DeadRecord, ...]) -> None:
-        """Take the events of a run by reference, the seq of each, and the records that are none."""
+    def fill(self, batch: pa.RecordBatch, seqs: Int64Array, dead: tuple[tuple[int, DeadRecord], ...]) -> None:
+        """Take the events of a run by reference, the seq of each, and the records that are none with their seqs."""
         self.batch, self.selected, self.dead = batch, seqs, dead
 
     @property

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,7 +26,7 @@ from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Ahead, Backlog, Chunk, Loaded
 from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.member import Member
-from gateway.sources.kafka.partitions import key_of, partition_of, ranges_between
+from gateway.sources.kafka.partitions import key_of, offsets_before, partition_of, ranges_between
 from gateway.sources.kafka.sampled import shares
 from gateway.sources.kafka.sightings import Sightings
 from infra.clock import Clock
@@ -42,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 _WAIT_S: Final = 0.25
 _ASSIGNED_S: Final = 0.05
 _COMMIT_S: Final = 5.0
+T = TypeVar("T")
 
 
 class KafkaSource:
@@ -76,8 +76,7 @@ class KafkaSource:
         self._position = Position()
         self._acked: dict[str, int] = {}
         self._member: Member | None = None
-        self._rereader: Rereader | None = None
-        self._loading: Rereader | None = None
+        self._rereaders: tuple[Rereader, ...] = ()
         self._looks_ahead = False
         self._sightings: defaultdict[TopicPartition, Sightings] = defaultdict(Sightings)
         self._ends: dict[TopicPartition, int] = {}
@@ -94,21 +93,29 @@ class KafkaSource:
             self._settings = client_settings(self._config)
         except BadTlsFilesError as error:
             raise SourceError(str(error)) from error
+        # Ranges may be read at any time, also while the source itself reads again.
+        self._rereader = Rereader(self._settings, f"reading again from {self._brokers}")
+        self._ranges = Rereader(self._settings, f"reading from {self._brokers}")
+        self._rereaders = (self._rereader, self._ranges)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def seek(self, position: Position) -> None:
         """See ``Source.seek``."""
-        await self._stop_rereader()
+        await self._rereader.stop()
         self._position = position
         if self._member is not None:
             self._member.rewind()
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; the records are split evenly over the partitions, ordered by partition and offset."""
+        return await self._attempt(self._read(max_records, max_bytes))
+
+    async def _attempt(self, work: Awaitable[T]) -> T:
+        """Return the outcome of an attempt to read; raise the errors of sources."""
         try:
             with as_source_errors(f"reading from {self._brokers}"):
-                return await self._read(max_records, max_bytes)
+                return await work
         except SourceUnavailableError as error:
             # Whatever the state of the client, a new one replaces it and gets the same partitions at once.
             if isinstance(error.__cause__, KafkaError):
@@ -165,13 +172,7 @@ class KafkaSource:
 
     async def ahead(self, max_records: int) -> Ahead | None:
         """See ``ReferableSource.ahead``; offsets are split evenly over the partitions, ordered by partition."""
-        try:
-            with as_source_errors(f"reading from {self._brokers}"):
-                return await self._ahead(max_records)
-        except SourceUnavailableError as error:
-            if isinstance(error.__cause__, KafkaError):
-                await self._leave()
-            raise
+        return await self._attempt(self._ahead(max_records))
 
     async def _ahead(self, max_records: int) -> Ahead | None:
         member = await self._begun(ahead=True)
@@ -208,23 +209,11 @@ class KafkaSource:
     async def read_range(self, start: Position, end: Position) -> Loaded:
         """See ``ReferableSource.read_range``."""
         begins, ends = ranges_between(start, end)
-        try:
-            with as_source_errors(f"reading from {self._brokers}"):
-                if self._loading is None:
-                    self._loading = Rereader(self._settings)
-                    await self._loading.start()
-                records = await self._loading.read(begins, ends, end.record - start.record)
-        except (SourceUnavailableError, asyncio.CancelledError):
-            loading, self._loading = self._loading, None
-            if loading is not None:
-                await loading.stop()
-            raise
+        records = await self._ranges.read(begins, ends, end.record - start.record)
         batch, dead = await asyncio.to_thread(self._decoder.decode, records, start.record)
-        nothing = {each.record - start.record for each in dead}
-        before = dict(zip(begins, accumulate((ends[each] - begins[each] for each in begins), initial=0), strict=False))
-        places = ((TopicPartition(each.topic, each.partition), each.offset) for each in records)
-        index = [before[place] + offset - begins[place] for place, offset in places]
-        return Loaded(batch, np.array([at for i, at in enumerate(index) if i not in nothing], np.int64), dead)
+        index = offsets_before(records, begins, ends)
+        no_events = [each.record - start.record for each in dead]
+        return Loaded(batch, np.delete(index, no_events), tuple(zip(index[no_events].tolist(), dead, strict=True)))
 
     def _after(self, records: int, offsets: dict[TopicPartition, int]) -> Position:
         merged = {**self._position.offsets, **{key_of(partition): offset for partition, offset in offsets.items()}}
@@ -236,15 +225,9 @@ class KafkaSource:
         unknown = [key for key in changed if key not in start.offsets]
         if unknown:
             raise SourceError(f"the position of record {start.record} does not say where {', '.join(unknown)} stood")
-        try:
-            with as_source_errors(f"reading again from {self._brokers}"):
-                rereader = await self._connected()
-                begins = {partition_of(key): start.offsets[key] for key in changed}
-                ends = {partition_of(key): offset for key, offset in changed.items()}
-                records = await rereader.read(begins, ends, end.record - start.record)
-        except (SourceUnavailableError, asyncio.CancelledError):
-            await self._stop_rereader()
-            raise
+        begins = {partition_of(key): start.offsets[key] for key in changed}
+        ends = {partition_of(key): offset for key, offset in changed.items()}
+        records = await self._rereader.read(begins, ends, end.record - start.record)
         if len(records) != end.record - start.record:
             raise SourceError(
                 f"records {start.record} to {end.record - 1} were read from {', '.join(sorted(changed))}, but there "
@@ -295,10 +278,8 @@ class KafkaSource:
 
     async def close(self) -> None:
         """See ``Source.close``."""
-        await self._stop_rereader()
-        loading, self._loading = self._loading, None
-        if loading is not None:
-            await loading.stop()
+        for rereader in self._rereaders:
+            await rereader.stop()
         await self._leave()
 
     async def _joined(self) -> Member:
@@ -323,17 +304,6 @@ class KafkaSource:
         member, self._member = self._member, None
         if member is not None:
             await member.stop()
-
-    async def _connected(self) -> Rereader:
-        if self._rereader is None:
-            self._rereader = Rereader(self._settings)
-            await self._rereader.start()
-        return self._rereader
-
-    async def _stop_rereader(self) -> None:
-        rereader, self._rereader = self._rereader, None
-        if rereader is not None:
-            await rereader.stop()
 
 
 def _walls_s(records: Sequence[ConsumerRecord]) -> Array | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiokafka import TopicPartition
+import numpy as np
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.connectors.position import Position
 from infra.rows.base import SourceError
+from policies.arrays import IntArray
 
 
 def key_of(partition: TopicPartition) -> str:
@@ -36,6 +38,18 @@ def ranges_between(start: Position, end: Position) -> tuple[dict[TopicPartition,
         (partition_of(key), offset) for key, offset in end.offsets.items() if start.offsets.get(key, offset) < offset
     )
     return {each: start.offsets[key_of(each)] for each, _ in moved}, dict(moved)
+
+
+def offsets_before(
+    records: Sequence[ConsumerRecord], begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> IntArray:
+    """Return how many offsets of some ranges, which follow each other, come before each of their records."""
+    before, first = {}, 0
+    for partition, begin in begins.items():
+        before[partition] = first - begin
+        first += ends[partition] - begin
+    places = [before[TopicPartition(record.topic, record.partition)] + record.offset for record in records]
+    return np.array(places, np.int64)
 
 
 async def partitions_of(settings: Mapping[str, Any], topics: Sequence[str]) -> list[TopicPartition]:

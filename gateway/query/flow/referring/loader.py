@@ -55,7 +55,8 @@ class RunLoader:
                 return
             start, end = run.reference
             found = await self._outage.outlast("the source", lambda: self._source.read_range(start, end))
-            run.fill(found.batch, run.first_seq + found.index, found.dead)
+            dead = tuple((run.first_seq + at, record) for at, record in found.dead)
+            run.fill(found.batch, run.first_seq + found.index, dead)
 
 
 def ranges_of(run: Run) -> tuple[OffsetRange, ...]:
