@@ -87,7 +87,7 @@ def _measure(row: Row, turns: int, console: Console) -> Turns:
     if others and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, others)
     found: list[dict[str, Sample]] = [{} for _ in range(turns)]
-    steps = order(list(row.sides), turns)
+    steps = order(list(row.sides), turns, row.seldom)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     try:

@@ -37,6 +37,7 @@ class Row:
         note: what a reader must know: the input, and what the sides do.
         around: what all sides need, as a server: it runs on other CPUs while they are measured, and says where it is in
             environment variables.
+        seldom: the sides without a goal that are measured twice only, as they take long.
         turns_most: more turns are not taken: of figures that hardly depend on how fast the machine is.
         side_s: a side that takes longer has failed.
     """
@@ -47,6 +48,7 @@ class Row:
     goals: Sequence[Goal]
     note: str
     around: Callable[[], AbstractContextManager[Mapping[str, str]]] = nothing_around
+    seldom: frozenset[str] = frozenset()
     turns_most: int = sys.maxsize
     side_s: float = 300.0
 
@@ -85,15 +87,16 @@ def lasts_s() -> float:
     return float(os.environ.get("SPILLWAY_BENCH_S", "1"))
 
 
-def rate_of(work: Callable[[], int]) -> float:
+def rate_of(work: Callable[[], int], part: float = 1.0) -> float:
     """Return how much ``work`` does in a second: it is repeated, once without being counted.
 
     Args:
         work: does a piece of it; returns its size.
+        part: of the usual time, where there are many figures.
     """
     work()
     done, begun_s = 0, time.perf_counter()
     while True:
         done += work()
-        if (took_s := time.perf_counter() - begun_s) >= lasts_s():
+        if (took_s := time.perf_counter() - begun_s) >= part * lasts_s():
             return done / took_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 
@@ -62,18 +62,33 @@ class Spread:
         return cls(median(values), min(values), max(values))
 
 
-def order(sides: Sequence[str], turns: int) -> list[tuple[int, str]]:
-    """Return (turn, side) in the order of measurement: A B, then B A, and so on, so that drift favours no side."""
-    return [(turn, side) for turn in range(turns) for side in (sides if turn % 2 == 0 else sides[::-1])]
+SELDOM_TURNS = 2
+"""How often a side is measured that is compared with nothing."""
+
+
+def order(sides: Sequence[str], turns: int, seldom: Set[str] = frozenset()) -> list[tuple[int, str]]:
+    """Return (turn, side) in the order of measurement: A B, then B A, and so on, so that drift favours no side.
+
+    Args:
+        sides: their names.
+        turns: of each side.
+        seldom: of these sides there are at most ``SELDOM_TURNS`` turns.
+    """
+    return [
+        (turn, side)
+        for turn in range(turns)
+        for side in (sides if turn % 2 == 0 else sides[::-1])
+        if turn < SELDOM_TURNS or side not in seldom
+    ]
 
 
 Turns = Sequence[Mapping[str, Sample]]
-"""Of each turn the sample of each side."""
+"""Of each turn the sample of each side that was measured."""
 
 
 def spread(figure: str, side: str, turns: Turns) -> Spread:
     """Return a side's figure over all turns."""
-    return Spread.of([turn[side].figures[figure] for turn in turns])
+    return Spread.of([turn[side].figures[figure] for turn in turns if side in turn])
 
 
 def found(goal: Goal, turns: Turns) -> Spread:

@@ -13,7 +13,7 @@ import pytest
 from suite.report import BenchTold, compared, missed, number, read, told
 from suite.row import Row
 from suite.rows import NAMES
-from suite.turns import OURS, Goal, Sample, Spread, found, order, wrong_answers
+from suite.turns import OURS, Goal, Sample, Spread, found, order, spread, wrong_answers
 from suite.whole import growth, idle
 
 from infra.wan import WanUnavailableError
@@ -32,6 +32,12 @@ def row(*goals: Goal) -> Row:
 
 def test_sides_take_turns_so_that_none_is_always_first() -> None:
     assert order(["a", "b", "c"], 2) == [(0, "a"), (0, "b"), (0, "c"), (1, "c"), (1, "b"), (1, "a")]
+
+
+def test_a_side_that_is_compared_with_nothing_is_measured_twice() -> None:
+    assert order(["a", "b"], 4, frozenset("b")) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (3, "a")]
+    both, one = {"a": Sample({"s": 1.0}), "b": Sample({"s": 4.0})}, {"a": Sample({"s": 3.0})}
+    assert spread("s", "b", [both, one]) == Spread(4.0, 4.0, 4.0)
 
 
 def test_a_ratio_is_of_one_turn_so_that_a_slow_minute_is_no_difference() -> None:

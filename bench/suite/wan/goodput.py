@@ -107,7 +107,7 @@ ROW = Row(
     sides={OURS: ours, "Kafka producer, zstd": by_kafka, LINE: by_line},
     goals=(Goal(RATE, LINE, 0.95), Goal(RATE, "Kafka producer, zstd", 1.0)),
     note="Real netem. JSON of 226 bytes; ours sends the 4 columns that a query needs, the producer sends whole events. "
-    "8 s after 4 s of warm-up; an event counts when the other end has decoded it, or when the broker has acknowledged "
+    "6 s after 3 s of warm-up; an event counts when the other end has decoded it, or when the broker has acknowledged "
     "it. The limit is the line's rate by the bytes of our payloads.",
     around=around,
 )

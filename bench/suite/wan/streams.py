@@ -26,7 +26,7 @@ from suite.wan.pouring import Meter, pour
 RUN_EVENTS = 1_000
 WINDOW_BYTES = 16 << 20
 """What engine hosts grant."""
-_WARM_UP_S, _MEASURED_S = 4.0, 8.0
+_WARM_UP_S, _MEASURED_S = 3.0, 6.0
 _TOPIC = "goodput"
 
 
