@@ -12,9 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from engines.reading.counts import ReadCounts
+from infra.clienttls import BadTlsFilesError
+from infra.kafka.clients import client_settings
 from infra.kafka.events import RecordDecoder
 from infra.kafka.rereader import Rereader
-from infra.messages import KafkaReading, OffsetRange
+from infra.messages import BrokerAccess, KafkaReading, OffsetRange
 from infra.rows.base import DeadRecord
 
 _READERS_MOST: Final = 16
@@ -33,6 +35,15 @@ class Read:
         return ReadCounts(self.batch.num_rows, self.batch.nbytes, len(self.dead))
 
 
+def can_use(access: BrokerAccess) -> bool:
+    """Return whether this machine has the files that reaching the brokers takes."""
+    try:
+        client_settings(access)
+    except BadTlsFilesError:
+        return False
+    return True
+
+
 class RangeReader:
     """Reads what one query reads; its consumer stays connected between two calls. Threads take turns.
 
@@ -42,14 +53,14 @@ class RangeReader:
 
     Raises:
         SourceError: the schema has a column that cannot be filled.
+        BadTlsFilesError: the files of TLS cannot be used here.
     """
 
     def __init__(self, reading: KafkaReading, schema: pa.Schema) -> None:
         self._decoder = RecordDecoder(reading.format, schema)
         self._turn = threading.Lock()
         self._loop = asyncio.new_event_loop()
-        settings = {"bootstrap_servers": reading.brokers.split(","), "client_id": "spillway"}
-        self._rereader = Rereader(settings, f"reading from {reading.brokers}")
+        self._rereader = Rereader(client_settings(reading.access), f"reading from {reading.access.brokers}")
 
     def read(self, ranges: Sequence[OffsetRange]) -> Read:
         """Return the events of ranges of different partitions, ordered by topic, partition and offset.

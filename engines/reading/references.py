@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from engines.reading.counts import ReadCounts
-from infra.messages import KafkaReading, OffsetRange
+from infra.messages import BrokerAccess, KafkaReading, OffsetRange
 
 if TYPE_CHECKING:
     from engines.reading.reader import RangeReader
@@ -77,15 +77,15 @@ class _Reading:
                 yield read.batch
 
 
-def can_read(context: SparkContext) -> bool:
-    """Return whether executors have what reading needs: this project, with Kafka's client."""
+def can_read(context: SparkContext, access: BrokerAccess) -> bool:
+    """Return whether executors have what reading needs: this project, with Kafka's client, and the files of TLS."""
 
     def found(_: int) -> bool:
         try:
-            from engines.reading import reader
+            from engines.reading.reader import can_use
         except ImportError:
             return False
-        return bool(reader)
+        return can_use(access)
 
     return bool(context.parallelize([0], 1).map(found).collect()[0])
 

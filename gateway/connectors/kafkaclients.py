@@ -7,29 +7,36 @@ from typing import Any, Protocol
 
 from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, same_brokers
 from gateway.config.connectors.sinks import SinkConfig
-from gateway.connectors.tlsfiles import client_context
+from infra.kafka import clients
+from infra.messages import BrokerAccess
 from infra.together import wait_out
 
 _CONNECT_S = 3.0
 
 
+def access_of(config: KafkaSourceConfig | KafkaSinkConfig) -> BrokerAccess:
+    """Return how the brokers of a source or a sink are reached."""
+    tls, sasl = config.tls, config.sasl
+    ca, certificate, key = ("", "", "") if tls is None else tls.files
+    return BrokerAccess(
+        brokers=config.brokers,
+        tls=tls is not None,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        mechanism="" if sasl is None else sasl.mechanism,
+        user="" if sasl is None else sasl.user,
+        password="" if sasl is None else sasl.password.get_secret_value(),
+    )
+
+
 def client_settings(config: KafkaSourceConfig | KafkaSinkConfig) -> dict[str, Any]:
-    """Return the arguments for every aiokafka client: brokers, TLS and login.
+    """Return the arguments for every aiokafka client of a source or a sink.
 
     Raises:
         BadTlsFilesError: a file of ``tls`` cannot be used.
     """
-    settings: dict[str, Any] = {"bootstrap_servers": config.brokers.split(","), "client_id": "spillway"}
-    tls, sasl = config.tls, config.sasl
-    if tls is not None:
-        settings["ssl_context"] = client_context(tls)
-    if sasl is not None:
-        settings["sasl_mechanism"] = sasl.mechanism
-        settings["sasl_plain_username"] = sasl.user
-        settings["sasl_plain_password"] = sasl.password.get_secret_value()
-    transport = "SSL" if tls is not None else "PLAINTEXT"
-    settings["security_protocol"] = f"SASL_{transport}" if sasl is not None else transport
-    return settings
+    return clients.client_settings(access_of(config))
 
 
 class KafkaClient(Protocol):

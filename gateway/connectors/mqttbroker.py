@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 
 from gateway.config.connectors.mqtt import MqttSinkConfig, MqttSourceConfig
-from gateway.connectors.tlsfiles import client_context
+from infra.clienttls import client_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def broker_of(config: MqttSourceConfig | MqttSinkConfig) -> Broker:
     return Broker(
         config.host,
         config.broker_port,
-        None if config.tls is None else client_context(config.tls),
+        None if config.tls is None else client_context(*config.tls.files),
         None if login is None else login.user,
         None if login is None else login.password.get_secret_value(),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from gateway.config.connectors.security import ServerTlsConfig
-from gateway.connectors.tlsfiles import BadTlsFilesError
+from infra.clienttls import BadTlsFilesError
 
 _LOG = logging.getLogger(__name__)
 _PEM_BYTES_MOST: Final = 1 << 20

@@ -117,8 +117,8 @@ async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look
 
 async def _topics(config: KafkaSourceConfig) -> Topics:
     from gateway.connectors.kafkaclients import client_settings
-    from gateway.connectors.tlsfiles import BadTlsFilesError
     from gateway.sources.kafka.topicids import topics_of
+    from infra.clienttls import BadTlsFilesError
     from infra.kafka.fetched import as_source_errors
     from infra.kafka.fetching import REQUEST_TIMEOUT_MS
 

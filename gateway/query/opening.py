@@ -22,7 +22,7 @@ from gateway.query.crossing import Crossing, crossing_of, encoding_of, of_runs
 from gateway.query.flow.keyed.parts import part_name
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.referring.loader import RunLoader
-from gateway.query.flow.referring.paths import log_path, reading_of
+from gateway.query.flow.referring.paths import DataPath, data_path, log_path, reading_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial, checkpoints_of_part
 from infra.clock import Clock
@@ -67,6 +67,7 @@ class Opening:
         ready: the host's answer.
         crossing: what of the query may be sent to a VM.
         keys: of sealed fields; None if there are none.
+        path: which way events take at home; of a VM the gateway's.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Opening:
         self._on_failed = on_failed
         self._lane: Lane | None = None
         self.keys: FieldKeys | None = None
+        self.path = DataPath("gateway")
         self.ready: QueryReady
         self.crossing: Crossing
 
@@ -188,8 +190,7 @@ class Opener:
         on_failed: Callable[[str, str], None],
     ) -> None:
         self._config = config
-        self._spark = private.spark
-        self._data_path = private.data_path
+        self._private, self._spark = private, private.spark
         self._folder = folder
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
@@ -250,7 +251,7 @@ class Opener:
             LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
-        home = connection.name == HOME
+        home, private = connection.name == HOME, self._private
         compressed = not home and self._config.payload.compress != "none"
         message = msgspec.structs.replace(
             self.definition,
@@ -263,7 +264,7 @@ class Opener:
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
-            reads=reading_of(self._config) if home and self._data_path == "reference" else None,
+            reads=reading_of(self._config, private) if home else None,
         )
         opening = Opening(
             connection,
@@ -274,9 +275,11 @@ class Opener:
         )
         # The listener is set before the answer, so that it misses no message right after it.
         opening.opened(await self._open(connection, message, opening.on_message))
-        if home and self._data_path == "reference":
-            log_path(message.query, self._config, by_reference=opening.ready.by_reference)
-        if not home:
+        ready = opening.ready
+        if home:
+            opening.path = data_path(private, self._config, ready.plan, can_read=ready.by_reference)
+            log_path(message.query, opening.path)
+        else:
             try:
                 await run_to_end(lambda: self._allow(opening, connection.name, identity.epoch))
             except QueryRefusedError:

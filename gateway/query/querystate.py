@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gateway.query.flow.ingress import Ingress
 from gateway.query.flow.lane import Lane
 from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.referring.paths import DataPath
 from gateway.query.flow.runlog import RunLog
 from infra.messages import QueryPlan
 from infra.queryplan import STATE_STAYS
@@ -25,13 +26,17 @@ class LaneFailedError(Exception):
 
 
 class QueryState:
-    """Reads a query's state from its parts: ``pipeline`` and ``ingress`` while it is open, and ``plan``."""
+    """Reads a query's state from its parts: ``pipeline`` and ``ingress`` while it is open, and ``plan``.
+
+    ``data_path`` says who reads the events that stay at home; before the query is open the default.
+    """
 
     pipeline: Pipeline
     ingress: Ingress
     _log: RunLog
     _started: bool
     plan: QueryPlan | None
+    data_path: DataPath = DataPath("gateway")
     _moves: bool
     _parts: int
 

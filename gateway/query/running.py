@@ -185,7 +185,7 @@ class RunningQuery(RefreshedQuery):
 
     async def _open_all(self, definition: OpenQuery, openings: Sequence[Opening], undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
-        part, self.plan = definition.part, openings[0].plan
+        part, self.plan, self.data_path = definition.part, openings[0].plan, openings[0].path
         schema = pa.ipc.read_schema(pa.py_buffer(openings[0].ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)

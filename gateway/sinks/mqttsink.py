@@ -12,11 +12,11 @@ from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.connectors.mqttbroker import Broker, broker_of
 from gateway.connectors.mqttclient import BrokerError, MqttClient, speaks_no_5
 from gateway.connectors.position import Position
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.rows import json_rows
+from infra.clienttls import BadTlsFilesError
 from infra.failpoints import reached
 from infra.statefiles import StateError
 from infra.threads import run_to_end

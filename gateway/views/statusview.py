@@ -94,6 +94,8 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "shed_share": query.shed_share,
         "share_to_cloud": query.cloud_share,
         "stays_home": query.stays_home,
+        "data_path": query.data_path.name,
+        "data_path_why": query.data_path.why,
         "kept_state": kept_state(query),
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,

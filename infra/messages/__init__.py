@@ -22,6 +22,7 @@ from infra.messages.queries import QueryFailed as QueryFailed
 from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused
 from infra.messages.queries import TablePart as TablePart
+from infra.messages.reading import BrokerAccess as BrokerAccess
 from infra.messages.reading import KafkaReading as KafkaReading
 from infra.messages.reading import OffsetRange as OffsetRange
 from infra.messages.reading import RecordFormat as RecordFormat

@@ -23,15 +23,43 @@ class RecordFormat(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
 
 
-class KafkaReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the records of a query's runs are, and what they are. The brokers ask for no login and no TLS.
+class BrokerAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How Kafka's brokers are reached. Its text does not show the password.
 
     Attributes:
         brokers: host:port, several parted by commas.
-        format: of the records.
+        tls: whether they speak TLS.
+        ca: the PEM file of the trusted authorities; empty: the system's.
+        certificate: the PEM file of the client's certificate; empty: there is none.
+        key: the PEM file of its key.
+        mechanism: of the login (SASL); empty: there is none.
+        user: of the login.
+        password: of the login.
     """
 
     brokers: str
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    mechanism: str = ""
+    user: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        """Return a text for logs."""
+        return f"BrokerAccess({self.brokers}, tls={self.tls}, user={self.user!r})"
+
+
+class KafkaReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records of a query's runs are, and what they are.
+
+    Attributes:
+        access: to the brokers.
+        format: of the records.
+    """
+
+    access: BrokerAccess
     format: RecordFormat
 
 

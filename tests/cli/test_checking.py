@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config import QueryConfig
 from gateway.config.models import PayloadConfig
-from gateway.config.sites import GatewayConfig, SparkConfig
+from gateway.config.sites import GatewayConfig, PrivateConfig
 from gateway.views.check import checking, checksource
 from infra.messages import ColumnUse, Predicate, QueryPlan
 
@@ -76,7 +76,41 @@ KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}
 TOPIC = {"type": "kafka", "brokers": "b:9092", "topic": "out"}
 BUCKET = {"type": "s3", "bucket": "out"}
 OBJECTS = {"type": "s3", "bucket": "mails", "prefix": "in"}
+REFERENCE = {"data_path": "reference"}
 COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
+
+
+LOCAL = "reference: Spark's executors read the events that stay at home"
+
+
+@pytest.mark.parametrize(
+    ("private", "said", "found", "says"),
+    [
+        ({}, {"source": KAFKA}, plan(), "gateway: all events pass through the gateway: private.data_path says so"),
+        (REFERENCE, {"source": KAFKA}, plan(), LOCAL),
+        (
+            {**REFERENCE, "spark": {"master": "spark://a:7077"}},
+            {"source": KAFKA},
+            plan(),
+            f"{LOCAL}, if each executor of spark://a:7077 has Spillway with Kafka's client, in this version",
+        ),
+        (REFERENCE, {}, plan(), "gateway: all events pass through the gateway: its source is not one Kafka topic or"),
+        (
+            {**REFERENCE, "spark": {"master": "spark://a:7077"}},
+            {"source": {**KAFKA, "sasl": {"mechanism": "PLAIN", "user": "me", "password": "secret"}}},
+            plan(),
+            "set spark.network.crypto.enabled in private.spark.conf",
+        ),
+        (REFERENCE, {"source": KAFKA}, plan(switchable=False, reason="it calls rand()"), "gateway: it calls rand()"),
+        (REFERENCE, {"source": KAFKA}, plan(narrow=False), "its plan moves rows between partitions"),
+    ],
+)
+def test_who_reads_the_events_at_home(
+    private: dict[str, Any], said: dict[str, Any], found: QueryPlan, says: str
+) -> None:
+    shown = checking.explain(query(**said), checking.Analysed(plan=found), 0, PrivateConfig.model_validate(private))
+    text = dict(shown)["data path"]
+    assert text == says if says.startswith(LOCAL) else says in text
 
 
 @pytest.mark.parametrize(
@@ -122,13 +156,13 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
 )
 def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
     said = query(schema="id STRING, at TIMESTAMP", event_time={"column": "at", "lateness": "10s"})
-    assert dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"] == says
+    assert dict(checking.explain(said, checking.Analysed(plan=found), 1, PrivateConfig()))["event time"] == says
 
 
 def test_what_happens_to_late_events_is_shown() -> None:
     kept = {"column": "at", "lateness": "10s", "late": "dead-letters"}
     said, found = query(schema="id STRING, at TIMESTAMP", event_time=kept), plan(switch_class="whole", switchable=False)
-    shown = dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"]
+    shown = dict(checking.explain(said, checking.Analysed(plan=found), 1, PrivateConfig()))["event time"]
     assert shown.endswith("; what comes later than that becomes a dead letter")
     assert said.keep_late == ("",)
 
@@ -150,8 +184,8 @@ def test_what_happens_to_late_events_is_shown() -> None:
 )
 def test_the_output_mode_of_a_query_with_state_is_shown(output: dict[str, Any], says: str) -> None:
     found = checking.Analysed(plan=plan(switch_class="whole", switchable=False, reason="it aggregates"))
-    assert says in dict(checking.explain(query(output=output), found, 1, SparkConfig()))["output"]
-    assert "output" not in dict(checking.explain(query(), checking.Analysed(plan=plan()), 1, SparkConfig()))
+    assert says in dict(checking.explain(query(output=output), found, 1, PrivateConfig()))["output"]
+    assert "output" not in dict(checking.explain(query(), checking.Analysed(plan=plan()), 1, PrivateConfig()))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +225,7 @@ USES = (ColumnUse(column="id", copies=("id",)), ColumnUse(column="body", other="
 def explained(**payload: list[str]) -> dict[str, str]:
     found = plan(needed_schema=EVENTS.remove(2).serialize().to_pybytes(), uses=USES)
     said = query(schema="id STRING, body STRING, n INT", payload=payload)
-    return dict(checking.explain(said, checking.Analysed(plan=found, events=EVENTS), 1, SparkConfig()))
+    return dict(checking.explain(said, checking.Analysed(plan=found, events=EVENTS), 1, PrivateConfig()))
 
 
 def test_the_form_of_each_column_is_shown() -> None:
@@ -244,19 +278,21 @@ def test_thresholds_and_order_are_written_with_their_units() -> None:
 
 def test_lines_of_a_query_that_may_leave_and_of_one_that_stays() -> None:
     found = checking.Analysed(plan=STATELESS, results=pa.schema([("n", pa.int32())]))
-    leaves = dict(checking.explain(query(), found, 1, SparkConfig()))
+    leaves = dict(checking.explain(query(), found, 1, PrivateConfig()))
     assert list(leaves) == [
-        "class", "switching", "columns sent", "rows sent", "codecs", "thresholds", "order", "results",
+        "class", "data path", "switching", "columns sent", "rows sent", "codecs", "thresholds", "order", "results",
     ]  # fmt: skip
     assert leaves["results"] == "n int32"
-    assert "columns sent" not in dict(checking.explain(query(switching={"mode": "off"}), found, 1, SparkConfig()))
+    assert "columns sent" not in dict(checking.explain(query(switching={"mode": "off"}), found, 1, PrivateConfig()))
 
 
 def test_checkpoints_of_a_stateful_query_are_where_executors_must_find_them(tmp_path: Path) -> None:
     found = checking.Analysed(plan(switch_class="whole", switchable=False, reason="it counts"))
 
     def text(**said: object) -> str | None:
-        return dict(checking.explain(query(), found, 0, SparkConfig.model_validate(said))).get("checkpoints")
+        return dict(checking.explain(query(), found, 0, PrivateConfig.model_validate({"spark": said}))).get(
+            "checkpoints"
+        )
 
     assert text() is None
     assert text(checkpoints=tmp_path) == str(tmp_path)
@@ -264,5 +300,5 @@ def test_checkpoints_of_a_stateful_query_are_where_executors_must_find_them(tmp_
         f"{tmp_path}, which each executor of spark://a:7077 must share: the query is refused if one does not"
     )
     assert f"{tmp_path / 'none'}, which does not exist: create it" in str(text(checkpoints=tmp_path / "none"))
-    stateless = checking.Analysed(plan())
-    assert "checkpoints" not in dict(checking.explain(query(), stateless, 0, SparkConfig(checkpoints=tmp_path)))
+    stateless, there = checking.Analysed(plan()), PrivateConfig.model_validate({"spark": {"checkpoints": tmp_path}})
+    assert "checkpoints" not in dict(checking.explain(query(), stateless, 0, there))

@@ -28,6 +28,7 @@ from infra.messages import (
     Completed,
     Credit,
     HostReady,
+    OffsetRange,
     OpenQuery,
     QueryReady,
     QueryRefused,
@@ -136,6 +137,21 @@ class OpenedHere:
         )
         self.sent_bytes.append(len(payload))
         await self.gateway.link.send(run, payload)
+
+    async def refer(self, first_seq: int, *ranges: OffsetRange) -> None:
+        """Send a run by reference."""
+        count = sum(each.end - each.begin for each in ranges)
+        run = RunMessage(
+            query=self.spec.query,
+            epoch=self.spec.epoch,
+            first_seq=first_seq,
+            last_seq=first_seq + count - 1,
+            attempt=0,
+            rows=count,
+            ranges=ranges,
+            cost_bytes=1,
+        )
+        await self.gateway.link.send(run)
 
     async def completed(self, count: int) -> list[tuple[Completed, pa.RecordBatch]]:
         found = []

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.reading.references import row_of
 from engines.streaming.feed import stream_of
-from infra.messages import KafkaReading, OffsetRange, RecordFormat
-from tests.connectors.kafka_broker import Broker
+from gateway.config.connectors.security import TlsConfig
+from infra.messages import BrokerAccess, KafkaReading, OffsetRange, OpenQuery, RecordFormat
+from tests.connectors.kafka_broker import PASSWORD, USER, Broker
 from tests.connectors.kafka_topics import sent
+from tests.engines.host_site import host_process
+from tests.engines.spark_cluster import cluster
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -42,8 +46,8 @@ def filled(broker: Broker, *partitions: Sequence[bytes]) -> str:
 
 
 def opened(bench: Bench, broker: Broker, sql: str = DOUBLED, **spec: Any) -> Running:
-    reads = KafkaReading(brokers=broker.brokers, format=RecordFormat())
-    return bench.open(sql, schema=SCHEMA, reads=reads, **spec)
+    access = BrokerAccess(brokers=broker.brokers)
+    return bench.open(sql, schema=SCHEMA, reads=KafkaReading(access=access, format=RecordFormat()), **spec)
 
 
 def put(running: Running, tag: object, *ranges: OffsetRange) -> None:
@@ -100,6 +104,49 @@ def test_what_the_topic_does_not_hold_ends_the_query_with_the_reason(bench: Benc
     running = opened(bench, broker)
     put(running, "too far", OffsetRange(topic, 0, 0, 9))
     assert f"does not hold the records at {topic}/0@0 any more" in running.collected.wait_for_death()
+
+
+@pytest.mark.parametrize("how", ["a certificate", "a login"])
+def test_executors_reach_brokers_that_want(bench: Bench, broker: Broker, how: str) -> None:
+    topic = filled(broker, [line(n) for n in range(10)])
+    ca, certificate, key = TlsConfig.model_validate(broker.tls).files
+    access = {
+        "a certificate": BrokerAccess(brokers=broker.tls_brokers, tls=True, ca=ca, certificate=certificate, key=key),
+        "a login": BrokerAccess(brokers=broker.sasl_brokers, mechanism="PLAIN", user=USER, password=PASSWORD),
+    }[how]
+    running = bench.open(DOUBLED, schema=SCHEMA, reads=KafkaReading(access=access, format=RecordFormat()))
+    assert running.stream.by_reference
+    put(running, "run", OffsetRange(topic, 0, 0, 10))
+    assert running.results(1) == {"run": doubled(range(10))}
+    assert PASSWORD not in repr(running.stream.query.spec)
+
+
+async def test_executors_of_a_cluster_read_by_themselves(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    dirty = [line(n) for n in range(30)]
+    dirty[7] = b"no JSON"
+    topic = await topic_of(broker, {0: dirty, 1: [line(n) for n in range(100, 120)]})
+    reads = KafkaReading(access=BrokerAccess(brokers=broker.brokers), format=RecordFormat())
+    with cluster(tmp_path / "cluster", []) as spark:
+        async with host_process(tmp_path / "driver", master=spark.master) as host, host.gateway() as gateway:
+            await gateway.until_ready()
+            spec = OpenQuery(query="q", epoch=1, schema_ddl=SCHEMA, sql=DOUBLED, max_batch_runs=3, reads=reads)
+            query = await gateway.open(spec)
+            assert query.ready.by_reference
+            await query.refer(0, OffsetRange(topic, 0, 0, 20), OffsetRange(topic, 1, 0, 20))
+            await query.refer(40, OffsetRange(topic, 0, 20, 30))
+            found = {message.first_seq: (message, batch) for message, batch in await query.completed(2)}
+    expected = doubled([*(n for n in range(20) if n != 7), *range(100, 120)])
+    assert {seq: batch.to_pylist() for seq, (_, batch) in found.items()} == {0: expected, 40: doubled(range(20, 30))}
+    assert {seq: (message.events, message.dead) for seq, (message, _) in found.items()} == {0: (39, 1), 40: (10, 0)}
+
+
+def test_without_the_files_of_tls_executors_do_not_read(bench: Bench) -> None:
+    access = BrokerAccess(brokers="127.0.0.1:1", tls=True, ca="none.pem")
+    reads = KafkaReading(access=access, format=RecordFormat())
+    assert not bench.open(DOUBLED, schema=SCHEMA, reads=reads).stream.by_reference
 
 
 @pytest.mark.parametrize(

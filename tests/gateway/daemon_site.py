@@ -20,6 +20,7 @@ from gateway.fleet.clouds import make_cloud
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
+from gateway.query.flow.referring.paths import DataPath
 from gateway.query.flow.statistics import Tally
 from gateway.query.supervision import home as home_module
 from gateway.query.supervision import making as making_module
@@ -75,6 +76,7 @@ class Query(FakeQuery):
         self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
         self.drained = self._idle = False
         self.trouble = self.stays_home = ""
+        self.data_path = DataPath("gateway", "private.data_path says so")
         self.shed_events = 0
         self.shed_share = self.cloud_share = 0.0
         self.dead_letters = SimpleNamespace(count=0)

@@ -21,7 +21,7 @@ from gateway.cli import main
 from gateway.config import ConfigError
 from gateway.config.models import ApiConfig
 from gateway.connectors.servertls import pinned_context
-from gateway.connectors.tlsfiles import BadTlsFilesError
+from infra.clienttls import BadTlsFilesError
 from infra.statefiles import numbered_files
 from tests.connectors.http_data import server_certificate
 from tests.connectors.mqtt_trust import Signed, TestAuthority

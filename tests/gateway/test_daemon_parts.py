@@ -137,7 +137,9 @@ async def test_the_status_says_what_keeps_a_query_at_home(site: Site) -> None:
     site.query.stays_home = "its results contain text, which is private"
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
-    assert json.loads(site.seeing.status())["queries"]["words"]["stays_home"] == site.query.stays_home
+    told = json.loads(site.seeing.status())["queries"]["words"]
+    assert told["stays_home"] == site.query.stays_home
+    assert (told["data_path"], told["data_path_why"]) == ("gateway", "private.data_path says so")
     site.query.drained = site.query.idle = True
     assert await running == 0
 

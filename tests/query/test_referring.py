@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import gateway.core.exchange.events as told
+from gateway.config.models import PrivateConfig
 from gateway.connectors.position import Position
 from gateway.query.flow.lane import Lane
 from gateway.query.flow.letters import letters_of
@@ -171,6 +172,7 @@ def test_the_size_of_a_run_is_learned_from_those_before() -> None:
 
 
 KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["t"]}
+LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
 
 
 @pytest.mark.parametrize(
@@ -179,14 +181,20 @@ KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["t"]}
         ({}, ""),
         ({"order": {"by": "arrival"}}, ""),
         ({"source": {"type": "file", "path": "in.jsonl"}}, "its source is not one Kafka topic"),
-        ({"source": {**KAFKA, "tls": {}}}, "its brokers need TLS or a login"),
+        ({"source": {**KAFKA, "tls": {}}}, ""),
+        ({"source": {**KAFKA, "sasl": LOGIN}}, "executors would be told without encryption"),
+        ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"conf": {"spark.network.crypto.enabled": True}}}, ""),
+        ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"master": "local[2]"}}, ""),
         ({"event_time": {"column": "at", "lateness": "1s"}, "order": {"by": "at"}}, "ordered by a column"),
     ],
 )
 def test_a_config_tells_whether_runs_may_come_by_reference(tmp_path: Path, said: dict[str, Any], why: str) -> None:
     (tmp_path / "in.jsonl").touch()
     base = {"source": KAFKA, "schema": "id BIGINT, at TIMESTAMP"}
-    config = Site(tmp_path).config(**{**base, **said}).queries["q"]
-    assert why in why_by_value(config)
-    assert bool(why_by_value(config)) is bool(why)
-    assert (reading_of(config) is None) is bool(why)
+    spark, query = said.get("spark", {}), {key: value for key, value in said.items() if key != "spark"}
+    config = Site(tmp_path).config(**{**base, **query}).queries["q"]
+    private = PrivateConfig.model_validate({"data_path": "reference", "spark": {"master": "spark://a:7077", **spark}})
+    assert why in why_by_value(config, private.spark)
+    assert bool(why_by_value(config, private.spark)) is bool(why)
+    assert (reading_of(config, private) is None) is bool(why)
+    assert reading_of(config, PrivateConfig()) is None

@@ -65,8 +65,8 @@ def light() -> Work:
         around=tuple(_parted({**reading, "at": 0}, b'"at":0') for reading in said),
         passes=tuple(reading["value"] > 15 for reading in said),
         number=lambda row: int(str(row["at"])),
-        warm_up=scaled(800_000),
-        bulk=scaled(200_000),
+        warm_up=scaled(500_000),
+        bulk=scaled(120_000),
     )
 
 
@@ -79,8 +79,8 @@ def heavy() -> Work:
         around=tuple(_parted({**mail, "message_id": "0"}, b'"message_id":"0"') for mail in mails),
         passes=tuple(str(mail["sender"] or "").endswith("@enron.com") for mail in mails),
         number=lambda row: int(str(row["message_id"])),
-        warm_up=scaled(60_000),
-        bulk=scaled(15_000),
+        warm_up=scaled(40_000),
+        bulk=scaled(10_000),
     )
 
 
@@ -96,7 +96,7 @@ def plain() -> Work:
         passes=(True,),
         number=lambda row: int(str(row["at"])),
         warm_up=scaled(20_000),
-        bulk=scaled(60_000),
+        bulk=scaled(40_000),
     )
 
 

@@ -72,9 +72,10 @@ def gateway_of(
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
     data_path: str = "gateway",
+    master: str = "local[1]",
 ) -> subprocess.Popen[bytes]:
-    """Start a gateway with queries by name; ``cloud`` replaces keys of that section."""
-    path = write_config(folder, queries, api_port=api_port, cloud=cloud, data_path=data_path)
+    """Start a gateway with queries by name; ``cloud`` replaces keys of that section, ``master`` is Spark's."""
+    path = write_config(folder, queries, api_port=api_port, cloud=cloud, data_path=data_path, master=master)
     return started([sys.executable, "-m", *module, str(path)], log)
 
 
@@ -85,11 +86,12 @@ def write_config(
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
     data_path: str = "gateway",
+    master: str = "local[1]",
 ) -> Path:
     """Write the config of a gateway, or write it anew; arguments as ``gateway_of`` has them."""
     config = {
         "gateway": {"state_dir": str(folder / "state"), "api": {"listen": f"127.0.0.1:{api_port}"}},
-        "private": {"spark": {"master": "local[1]"}, "data_path": data_path},
+        "private": {"spark": {"master": master}, "data_path": data_path},
         "cloud": {
             "provider": "process",
             "max_vms": 1,

@@ -168,4 +168,5 @@ def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] =
         ),
         note=note,
         around=partial(around, kind, ours),
+        seldom=frozenset({REFERENCE, REAL}),
     )

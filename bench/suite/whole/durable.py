@@ -123,6 +123,6 @@ ROW = Row(
     goals=(Goal(RATE, MIRROR, 1.0), Goal(RATE, COPY, 1.0), Goal(RATE, None, 75.0)),
     note="A whole gateway with its engine host, which runs without Spark and sends each run back. Its results are "
     "written exactly once, in transactions; the peers copy at least once. The gateway parses each event and writes it "
-    "anew; the peers copy bytes. 60,000 events after 20,000 that warm up; results are compared.",
+    "anew; the peers copy bytes. 40,000 events after 20,000 that warm up; results are compared.",
     around=around,
 )

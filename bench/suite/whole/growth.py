@@ -120,7 +120,7 @@ ROW = Row(
     sides={OURS: ours},
     goals=(Goal(AT_MOST, None, 1.0, at_least=False), Goal(PER_LANE, None, 0.2, at_least=False)),
     note="The CPU of the gateway's own process, without its engine hosts, which run without Spark and send each run "
-    "back. Events of 1 kB from Kafka to Kafka for 6 s at each rate; 90 % of them go to the VMs if there are any.",
+    "back. Events of 1 kB from Kafka to Kafka for 5 s at each rate; 90 % of them go to the VMs if there are any.",
     around=around,
     turns_most=1,
 )

@@ -29,6 +29,12 @@ class TlsConfig(Section):
             refuse([Finding(key=(missing,), what="is missing; certificate and key go together")])
         return self
 
+    @property
+    def files(self) -> tuple[str, str, str]:
+        """Return the paths of ``ca``, ``certificate`` and ``key``; empty for none."""
+        ca, certificate, key = ("" if each is None else str(each) for each in (self.ca, self.certificate, self.key))
+        return ca, certificate, key
+
 
 class ServerTlsConfig(Section):
     """TLS of a server: its certificate and key, in PEM. Renewed files are used without a restart.

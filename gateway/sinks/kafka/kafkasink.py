@@ -22,7 +22,6 @@ from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
@@ -35,6 +34,7 @@ from gateway.sinks.kafka.producer import (
     start_producer,
 )
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, split_by_size
+from infra.clienttls import BadTlsFilesError
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.retries import Retries

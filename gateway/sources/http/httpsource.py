@@ -18,10 +18,10 @@ from aiohttp import web
 
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.servertls import server_context
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
 from gateway.sources.http.judging import Judge, RequestVerdict
+from infra.clienttls import BadTlsFilesError
 from infra.rows.base import SourceError, SourceUnavailableError
 from infra.together import await_shared
 

@@ -22,13 +22,13 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Ahead, Backlog, Chunk, Loaded
 from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.member import Member
 from gateway.sources.kafka.partitions import key_of, offsets_before, partition_of, ranges_between
 from gateway.sources.kafka.sampled import shares
 from gateway.sources.kafka.sightings import Sightings
+from infra.clienttls import BadTlsFilesError
 from infra.clock import Clock
 from infra.kafka.events import RecordDecoder
 from infra.kafka.fetched import as_source_errors, gone

@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings, close_client, start_client
 from gateway.connectors.position import Position
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Chunk
 from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.partitions import partitions_of
+from infra.clienttls import BadTlsFilesError
 from infra.kafka.events import RecordDecoder
 from infra.kafka.fetched import as_source_errors, records_bytes
 from infra.kafka.fetching import FETCHING, REQUEST_TIMEOUT_MS

@@ -10,13 +10,13 @@ from typing import Final
 from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.connectors.mqttbroker import broker_of
 from gateway.connectors.position import Position
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal
 from gateway.journal.replica import Replica
 from gateway.journal.scan import keys_since
 from gateway.sources.journaled import JournaledSource
 from gateway.sources.mqtt.connection import MqttConnection
 from gateway.sources.mqtt.session import RECEIVE_MAX, Session, restore_sessions
+from infra.clienttls import BadTlsFilesError
 from infra.clock import Clock
 from infra.rows.base import SourceError, SourceUnavailableError
 from infra.statefiles import StateError

@@ -22,11 +22,12 @@ from gateway.config.models import (
     PayloadConfig,
     ThresholdsConfig,
 )
-from gateway.config.sites import GatewayConfig, SparkConfig
+from gateway.config.sites import GatewayConfig, PrivateConfig
 from gateway.config.words import units
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
+from gateway.query.flow.referring.paths import data_path
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from gateway.query.opening import definition_of
@@ -126,22 +127,23 @@ def opening(name: str, query: QueryConfig, code_path: str, copies: Path) -> Open
     )
 
 
-def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfig) -> Iterator[tuple[str, str]]:
+def explain(query: QueryConfig, found: Analysed, max_vms: int, private: PrivateConfig) -> Iterator[tuple[str, str]]:
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
         query: the query's config.
         found: Spark's analysis; must not be a refusal.
         max_vms: from the config's cloud.
-        spark: the private Spark.
+        private: the private side.
     """
-    plan = found.plan
+    plan, spark = found.plan, private.spark
     if plan is None:
         raise ValueError("a refused query has nothing to explain")
     crossing = crossing_of(query.payload, plan, found.events)
     away = goes_away(query, crossing.applied_to(plan) if plan.stateful else plan, max_vms)
     away = away or (f"stays at home: {crossing.reason}" if crossing.reason else "")
     yield "class", class_text(crossing.applied_to(plan))
+    yield "data path", data_path_text(query, plan, private)
     how = "all of it moves, with its state" if plan.stateful else f"share {_share_text(query)}"
     if (part := query.part) is not None:
         how = f"share {_share_text(query)}: {part.parts} parts, divided by {part.key}, move with their state"
@@ -200,6 +202,14 @@ def class_text(plan: QueryPlan) -> str:
     if not plan.switchable:
         return f"stateless, but {plan.reason}"
     return f"stateless: any share may go anywhere; {_batching_text(plan)}"
+
+
+def data_path_text(query: QueryConfig, plan: QueryPlan, private: PrivateConfig) -> str:
+    """Return who reads the events that stay at home, and why."""
+    path = data_path(private, query, plan, can_read=True)
+    if path.name == "gateway" or is_local(private.spark.master):
+        return str(path)
+    return f"{path}, if each executor of {private.spark.master} has Spillway with Kafka's client, in this version"
 
 
 def _batching_text(plan: QueryPlan) -> str:

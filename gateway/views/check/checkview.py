@@ -14,11 +14,11 @@ from gateway.config import Config, ConfigError, load
 from gateway.config.configstate import why_not_this_config
 from gateway.config.load import problem_at
 from gateway.connectors.servertls import server_context
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
 from gateway.views.check.checking import Analysed, OverlapOf, analyse, explain, fail_over_text
 from gateway.views.check.checksource import other_readers_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
+from infra.clienttls import BadTlsFilesError
 from infra.clock import SystemClock
 from infra.statefiles import StateError
 
@@ -146,7 +146,7 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
         plan = found.plan
         stateful = plan is not None and plan.stateful
         table.add_row("fail-over", Text(fail_over_text(config.gateway, query, stateful=stateful)))
-    for label, text in explain(query, found, config.cloud.max_vms, config.private.spark):
+    for label, text in explain(query, found, config.cloud.max_vms, config.private):
         table.add_row(label, Text(text))
     out.print(table)
     out.print()

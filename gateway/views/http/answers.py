@@ -75,6 +75,8 @@ def query_answer(
         mode=config.switching.mode,
         policy=config.policy.type,
         stays_home=why_home or query.stays_home,
+        data_path=query.data_path.name,
+        data_path_why=query.data_path.why,
         thresholds=thresholds_answer(config),
         pin=None if pin is None else PinAnswer(share=pin.share, until=utc(pin.until_s + ahead_s)),
         share_to_cloud=query.cloud_share,

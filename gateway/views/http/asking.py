@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.connectors.servertls import pinned_context
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.views.http.access import TokenError, read_token, token_path
+from infra.clienttls import BadTlsFilesError
 
 if TYPE_CHECKING:
     from gateway.config.models import Config

@@ -80,6 +80,8 @@ class QueryAnswer(AnswerModel):
     mode: str = Field(description="switching.mode of the config.")
     policy: str = Field(description="The policy that decides when VMs are launched and kept.")
     stays_home: str = Field(description="Why it never goes to VMs; else empty.")
+    data_path: str = Field(description="Who reads the events that stay at home: gateway or reference.")
+    data_path_why: str = Field(description="Why the gateway reads them; else empty.")
     thresholds: ThresholdsAnswer
     pin: PinAnswer | None
     share_to_cloud: float = Field(description="R: the part of its events that goes to VMs.")

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from gateway.config.models import ApiConfig
 from gateway.connectors.servertls import server_context
-from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.http.access import ApiToken, TokenError, open_token, token_path
@@ -27,6 +26,7 @@ from gateway.views.http.probes.probing import Probed, probe_routes
 from gateway.views.http.stream import Streams
 from gateway.views.live.describing import HISTORY, STREAM
 from gateway.views.live.history import History
+from infra.clienttls import BadTlsFilesError
 from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)

@@ -1,22 +1,66 @@
-"""Which way the events of a query take at home: through the gateway, or from Kafka to executors."""
+"""Which way the events of a query take at home, and why: through the gateway, or from Kafka to executors."""
 
 from __future__ import annotations
 
 import logging
+from typing import Final, Literal, NamedTuple
 
-from gateway.config.models import KafkaSourceConfig, QueryConfig
-from infra.messages import KafkaReading
+from engines.spark.sparkconf import is_local
+from gateway.config.models import KafkaSourceConfig, PrivateConfig, QueryConfig
+from gateway.config.sites import SparkConfig
+from infra.messages import KafkaReading, QueryPlan
 
 _LOG = logging.getLogger(__name__)
+PathName = Literal["gateway", "reference"]
+_NOT_ASKED: Final = "private.data_path says so"
+_NOT_THERE: Final = "executors lack Spillway with Kafka's client (pip install spillway[kafka]), or the files of tls"
+_ENCRYPTED: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+"""Settings of Spark, one of which keeps secret what executors are told."""
 
 
-def why_by_value(config: QueryConfig) -> str:
+class DataPath(NamedTuple):
+    """Who reads the events of a query that stay at home.
+
+    Attributes:
+        name: as ``private.data_path`` calls it.
+        why: why it is ``gateway``; empty otherwise.
+    """
+
+    name: PathName
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.name == "reference":
+            return "reference: Spark's executors read the events that stay at home"
+        return f"gateway: all events pass through the gateway: {self.why}"
+
+
+def data_path(private: PrivateConfig, config: QueryConfig, plan: QueryPlan, *, can_read: bool) -> DataPath:
+    """Return the path of a query.
+
+    Args:
+        private: the private side.
+        config: the query's config.
+        plan: the query's.
+        can_read: whether executors have what reading needs.
+    """
+    if private.data_path == "gateway":
+        return DataPath("gateway", _NOT_ASKED)
+    why = why_by_value(config, private.spark) or why_not_of_plan(plan) or ("" if can_read else _NOT_THERE)
+    return DataPath("gateway", why) if why else DataPath("reference")
+
+
+def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why the runs of a query cannot come by reference, as far as its config tells; empty if they can."""
     source = config.source
     if not isinstance(source, KafkaSourceConfig):
         return "its source is not one Kafka topic or several"
-    if source.tls is not None or source.sasl is not None:
-        return "its brokers need TLS or a login, whose secrets would have to be on every executor"
+    if source.sasl is not None and not _keeps_secrets(spark):
+        return (
+            "its brokers need a login, whose password executors would be told without encryption: set "
+            "spark.network.crypto.enabled in private.spark.conf"
+        )
     if config.streams:
         return "it has several sources"
     if config.selection_rule is not None:
@@ -28,24 +72,34 @@ def why_by_value(config: QueryConfig) -> str:
     return ""
 
 
-def reading_of(config: QueryConfig) -> KafkaReading | None:
+def why_not_of_plan(plan: QueryPlan) -> str:
+    """Return why the runs of a query cannot come by reference, as far as its plan tells; empty if they can."""
+    if not plan.switchable:
+        return plan.reason
+    return "" if plan.narrow else "its plan moves rows between partitions"
+
+
+def _keeps_secrets(spark: SparkConfig) -> bool:
+    return is_local(spark.master) or any(spark.conf.get(name, "").lower() == "true" for name in _ENCRYPTED)
+
+
+def reading_of(config: QueryConfig, private: PrivateConfig) -> KafkaReading | None:
     """Return how hosts read the events of a query; None if its runs must have them.
 
     Raises:
         SourceError: the file of the Avro schema cannot be read.
     """
     source = config.source
-    if why_by_value(config) or not isinstance(source, KafkaSourceConfig):
+    if private.data_path == "gateway" or why_by_value(config, private.spark):
         return None
-    from gateway.sources.kafka.formats import record_format  # with Kafka's client
+    assert isinstance(source, KafkaSourceConfig)
+    from gateway.connectors.kafkaclients import access_of  # with Kafka's client
+    from gateway.sources.kafka.formats import record_format
 
-    return KafkaReading(brokers=source.brokers, format=record_format(source, strict=config.drift == "strict"))
+    return KafkaReading(access=access_of(source), format=record_format(source, strict=config.drift == "strict"))
 
 
-def log_path(name: str, config: QueryConfig, *, by_reference: bool) -> None:
-    """Log which way the events of a query take at home."""
-    if by_reference:
-        _LOG.info("query %s: Spark's executors read the events that stay at home", name)
-    else:
-        why = why_by_value(config) or "its plan is not narrow, or executors lack Spillway with Kafka's client"
-        _LOG.info("query %s: all its events pass through the gateway: %s", name, why)
+def log_path(name: str, path: DataPath) -> None:
+    """Log which way the events of a query take at home, if that is not the default."""
+    if path.why != _NOT_ASKED:
+        _LOG.info("query %s: data path %s", name, path)

@@ -139,6 +139,7 @@ class QueryCard {
     this.head = make("span", { class: "quiet" });
     this.reason = make("p", { class: "bad" });
     this.home = make("p", { class: "quiet" });
+    this.path = make("p", { class: "quiet" });
     this.figures = new Figures({
       latency: "Latency L",
       delivery: "Delivery latency",
@@ -156,6 +157,7 @@ class QueryCard {
       make("summary", {}, make("h3", {}, query.name), this.state, this.head),
       this.reason,
       this.home,
+      this.path,
       this.figures.element,
       this.pinForm(orders),
       this.charts.element,
@@ -210,6 +212,9 @@ class QueryCard {
     show(this.reason, Boolean(query.reason || query.trouble));
     say(this.home, query.stays_home ? `It stays home: ${query.stays_home}.` : "");
     show(this.home, Boolean(query.stays_home));
+    const referred = query.data_path === "reference";
+    say(this.path, referred ? "Executors read the events that stay home." : "");
+    show(this.path, referred);
     const late = query.latency_s > limits.qos_latency_s;
     const promised = `${late ? "above" : "within"} the promised ${seconds(limits.qos_latency_s)}`;
     this.figures.set("latency", seconds(query.latency_s), promised, late ? "bad" : "good");

@@ -1,0 +1,133 @@
+"""Answers do not depend on who reads the events: executors from Kafka, or somebody who sends them along."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engines.reading.references import row_of
+from engines.streaming.feed import pack, stream_of
+from infra.messages import BrokerAccess, KafkaReading, OffsetRange, RecordFormat
+from infra.rows.jsonlines import LineDecoder
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_topics import sent
+from tests.engines.stream_bench import Bench, Running
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id BIGINT, amount INT, price DOUBLE, note STRING, ok BOOLEAN, at TIMESTAMP, tags ARRAY<STRING>"
+QUERIES = (
+    "SELECT * FROM events",
+    "SELECT id, CASE WHEN ok THEN amount ELSE 0 END AS a FROM events WHERE price > 0 OR price IS NULL",
+    "SELECT id, tag FROM events LATERAL VIEW OUTER explode(tags) t AS tag",
+    "SELECT id, CAST(note AS INT) + 1 AS next, date_trunc('HOUR', at) AS hour FROM events",
+)
+PARTITIONS = 2
+
+_EVENTS = st.fixed_dictionaries(
+    {"id": st.integers(0, 99)},
+    optional={
+        "amount": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "price": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "note": st.none() | st.sampled_from(["1", "22", "é\n", "x"]),
+        "ok": st.none() | st.booleans(),
+        "at": st.sampled_from(["2026-01-02 03:04:05", "2026-01-02T03:04:05.678Z", None]),
+        "tags": st.none() | st.lists(st.none() | st.sampled_from(["a", "b"]), max_size=3),
+        "unknown": st.just({"a": [1]}),
+    },
+).map(lambda event: json.dumps(event).encode())
+_NO_EVENTS = st.sampled_from([b"{no JSON", b"[]", b'{"id": "seven"}', b'{"id": 1, "amount": 3000000000}', b"\xff"])
+_RECORDS = st.lists(st.one_of(_EVENTS, _EVENTS, _EVENTS, _NO_EVENTS), max_size=12)
+_CUTS = st.lists(st.tuples(*[st.integers(0, 12)] * PARTITIONS), max_size=3)
+
+Parts = tuple[Sequence[bytes], ...]
+
+
+def runs_of(records: Parts, cuts: Sequence[tuple[int, ...]]) -> list[list[tuple[int, int]]]:
+    """Cut the records of all partitions into runs: of each partition the records from here to there."""
+    ends = [*sorted(cuts, key=sum), tuple(len(part) for part in records)]
+    at, found = [0] * PARTITIONS, []
+    for each in ends:
+        end = [min(len(part), max(begin, stop)) for part, begin, stop in zip(records, at, each, strict=True)]
+        found.append(list(zip(at, end, strict=True)))
+        at = end
+    return [run for run in found if any(begin < end for begin, end in run)]
+
+
+class Both:
+    """One query, open twice: it gets the same records by reference and by value."""
+
+    def __init__(self, bench: Bench, broker: Broker, sql: str) -> None:
+        reads = KafkaReading(access=BrokerAccess(brokers=broker.brokers), format=RecordFormat())
+        self.broker = broker
+        self.topic = asyncio.run(broker.create_topic(partitions=PARTITIONS))
+        self.referring = bench.open(sql, schema=SCHEMA, reads=reads)
+        self.valued = bench.open(sql, schema=SCHEMA)
+        self.decoder = LineDecoder(self.valued.schema)
+        self.written, self.tags = [0] * PARTITIONS, itertools.count()
+        assert self.referring.stream.by_reference
+        assert not self.valued.stream.by_reference
+
+    def put(self, records: Parts, runs: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int, int]]:
+        """Put runs on both paths; return of each its tag, its events and its dead records."""
+        numbered = ((number, value) for number, part in enumerate(records) for value in part)
+        asyncio.run(sent(self.broker, self.topic, *numbered))
+        told = []
+        for run in runs:
+            tag = next(self.tags)
+            ranges = [
+                OffsetRange(self.topic, number, self.written[number] + begin, self.written[number] + end)
+                for number, (begin, end) in enumerate(run)
+                if begin < end
+            ]
+            self.referring.stream.put_ranges([stream_of(row_of(each)) for each in ranges], tag)
+            lines = [line for part, (begin, end) in zip(records, run, strict=True) for line in part[begin:end]]
+            events, dead = self.decoder.decode(lines)
+            self.valued.stream.put(pack(events), tag, 0, 0)
+            told.append((tag, events.num_rows, len(dead)))
+        self.written = [before + len(part) for before, part in zip(self.written, records, strict=True)]
+        return told
+
+
+def answered(running: Running, tags: Sequence[int]) -> dict[int, tuple[pa.RecordBatch, list[tuple[int, str]]]]:
+    """Return of each run its results, and the rows that fail with the reason."""
+    running.collected.wait_until(lambda answers: {each.items[0].tag for each in answers} >= set(tags))
+    found: dict[int, Any] = {}
+    for answer in running.collected.answers:
+        poison = [(bad.row, bad.reason) for bad in answer.poison]
+        found[answer.items[0].tag] = (answer.rows, poison)
+    return {tag: found[tag] for tag in tags}
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_both_paths_answer_alike(bench: Bench, broker: Broker, sql: str) -> None:
+    both = Both(bench, broker, sql)
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(records=st.tuples(*[_RECORDS] * PARTITIONS), cuts=_CUTS)
+    def alike(records: Parts, cuts: list[tuple[int, ...]]) -> None:
+        told = both.put(records, runs_of(records, cuts))
+        tags = [tag for tag, _, _ in told]
+        assert answered(both.referring, tags) == answered(both.valued, tags)
+        items = {answer.items[0].tag: answer.items[0] for answer in both.referring.collected.answers}
+        for tag, events, dead in told:
+            counts = items[tag].counts
+            assert counts is not None
+            assert (counts.events, counts.dead) == (events, dead)
+
+    alike()
+
+
+def test_runs_are_all_records_once() -> None:
+    records: Parts = ([b"a", b"b", b"c"], [b"d"])
+    assert runs_of(records, [(1, 0), (3, 1)]) == [[(0, 1), (0, 0)], [(1, 3), (0, 1)]]
+    assert runs_of(records, []) == [[(0, 3), (0, 1)]]
+    assert runs_of(([], []), [(2, 2)]) == []
