@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from pyspark.sql import SparkSession
 
+from engines.direct.stream import DirectStream
 from engines.hostfacts import End, HostFile, HostSettings
 from engines.opened import Engine, Opened, Owner
 from engines.query import schemas
@@ -50,6 +51,7 @@ from infra.messages import (
     Shutdown,
     StateMessage,
     TablePart,
+    direct_name,
 )
 from infra.retries import Retries
 from infra.together import await_shared, end_tasks
@@ -290,6 +292,8 @@ class Host:
         query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)
+        if spec.direct is None and (carried := self._slots.get(direct_name(spec.query))) is not None:
+            await self._take_back(carried)
         owner = Owner(session, spec.epoch)
         present = slot.opened
         if present is not None and present.can_serve(query):
@@ -316,12 +320,21 @@ class Host:
         died = partial(self._died, opened)
         reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
         engine: Engine
-        if query.plan.stateful:
+        if query.spec.direct is not None:
+            engine = DirectStream(query, self._clock, opened.tell, died)
+        elif query.plan.stateful:
             engine = StatefulStream(query, self._feeds, self._clock, reports)
         else:
             engine = StatelessStream(query, self._clock, reports)
         engine.open()
         return engine
+
+    async def _take_back(self, carried: _Slot) -> None:
+        """End what the host carries of a query by itself: an earlier gateway had asked for it."""
+        async with carried.lock:
+            opened, carried.opened = carried.opened, None
+            if opened is not None:
+                await in_thread(opened.close)
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
         slot = self._slots.get(query)

@@ -24,7 +24,17 @@ from engines.streaming.answers import RunOutcome
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item, pack, stream_of
 from infra.link.credit import CREDIT_BYTES
-from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, Poison, QueryFailed, RunMessage
+from infra.messages import (
+    AnyMessage,
+    Completed,
+    Credit,
+    Dictionary,
+    DirectProgress,
+    IsolatingMessage,
+    Poison,
+    QueryFailed,
+    RunMessage,
+)
 from infra.payload.caching import CachingDecoder
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
@@ -244,6 +254,12 @@ class Opened:
         """Report to the owner that the query has failed; any thread may call."""
         self._loop.call_soon_threadsafe(self._fail, self._owner, reason)
 
+    def tell(self, progress: DirectProgress) -> None:
+        """Report to the owner how far a query is that reads by itself; any thread may call."""
+        owner = self._owner
+        if owner is not None:
+            asyncio.run_coroutine_threadsafe(self._notify(owner, progress), self._loop)
+
     def broken(self, reason: str) -> None:
         """Report to the owner that the query itself is at fault, so that it fails everywhere; any thread may call."""
         self._loop.call_soon_threadsafe(partial(self._fail, self._owner, reason, broken=True))
@@ -254,10 +270,12 @@ class Opened:
 
     def close(self) -> None:
         """Stop the query; return when it has ended."""
-        self._owner = None
         engine, self._engine = self._engine, None
+        if engine is None or engine.query.spec.direct is None:
+            self._owner = None
         if engine is not None:
             engine.close()
+        self._owner = None
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _put(self, decoder: Decoder | CachingDecoder, ticket: Ticket, payload: bytes) -> None:
@@ -342,7 +360,7 @@ class Opened:
         self._owner = None
         self._loop.create_task(self._notify(owner, failed))
 
-    async def _notify(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
+    async def _notify(self, owner: Owner, message: QueryFailed | IsolatingMessage | DirectProgress) -> None:
         await self._send(owner.session, message, b"")
 
 

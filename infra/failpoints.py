@@ -47,10 +47,13 @@ MOVING_PARTS: Final = frozenset(
 """The places of a move of a part of a divided query."""
 HELD: Final = frozenset({"part.leaves.held", "part.returns.held"})
 """The places of such a move that are only reached if the part has to be held."""
+DIRECT: Final = frozenset({"direct.noted", "direct.opened", "direct.progress", "direct.stopped", "direct.taken"})
+"""The places at which Spark begins to carry a query, carries it, and the gateway takes it back."""
 NAMES: Final = (
     MOVING
     | MOVING_PARTS
     | HELD
+    | DIRECT
     | frozenset(
         {
             "runlog.append.before",

@@ -19,6 +19,7 @@ from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
 from engines.query.outputs.modes import as_emitted, why_refused
+from engines.query.outputs.naming import naming
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
 from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
 from engines.query.parts.timely import optimised, untimed, why_watermarks_differ
@@ -33,7 +34,7 @@ from engines.query.streams.views import event_times, over_streams, with_watermar
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
-from infra.messages import POSITION, SELECTION, EventTime, KeyPart, OpenQuery, QueryPlan, SelectionRule
+from infra.messages import NAMES_DDL, POSITION, SELECTION, EventTime, KeyPart, OpenQuery, QueryPlan, SelectionRule
 from infra.payload.body import check_schema
 from infra.payload.marks import with_marks
 
@@ -117,7 +118,8 @@ class KnownQueries:
 
 
 def _definition(spec: OpenQuery) -> OpenQuery:
-    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, batch_ends=(), analyse_only=False)
+    started = {"checkpoint_dir": "", "begin_seq": 0, "batch_ends": (), "direct": None}
+    return msgspec.structs.replace(spec, epoch=0, analyse_only=False, **started)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
@@ -130,7 +132,9 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     try:
         code_hash = code.check(spec)
         users = _by_function(spec) if spec.function else _by_sql(spec, statements(spec.sql))
-        columns = schemas.struct_of(base, spec.schema_ddl)
+        users = naming(users) if spec.names_events else users
+        ddl = f"{spec.schema_ddl}, {NAMES_DDL}" if spec.names_events else spec.schema_ddl
+        columns = schemas.struct_of(base, ddl)
         input_schema = schemas.arrow_of(columns)
     except code.CodeError as error:
         raise RefusedError(str(error)) from error

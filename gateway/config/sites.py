@@ -254,14 +254,16 @@ class PrivateConfig(Section):
         host: ``shared``, all queries run on one engine host; ``own``, each query has its own host, at the cost of one
             Spark driver's memory each. A query that crashes a shared host is found by running each suspect alone.
         data_path: ``gateway``, all events pass through the gateway; ``reference``, Spark's executors read the events of
-            Kafka that stay at home, if the query allows it (docs/data-path.md).
+            Kafka that stay at home, if the query allows it; ``direct``, Spark carries the query from Kafka to Kafka by
+            itself while that keeps the target, if the query allows it; ``auto``, the last of these that the query
+            allows (docs/data-path.md).
     """
 
     spark: SparkConfig = SparkConfig()
     cpus: CpuSet | None = Field(default=None, examples=["0-1,3"])
     standby: bool = False
     host: Literal["shared", "own"] = "shared"
-    data_path: Literal["gateway", "reference"] = "gateway"
+    data_path: Literal["gateway", "reference", "direct", "auto"] = "gateway"
 
     @model_validator(mode="after")
     def _standby_is_of_a_shared_host(self) -> Self:

@@ -13,6 +13,7 @@ from infra.messages import (
     CloseQuery,
     Completed,
     Credit,
+    DirectProgress,
     HostEnding,
     HostReady,
     IsolatingMessage,
@@ -27,7 +28,7 @@ from infra.messages import (
 from infra.together import await_shared
 
 T = TypeVar("T")
-Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
+Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed | DirectProgress, bytes], None]
 
 StateListener = Callable[[StatePart | StateReply, bytes], None]
 
@@ -107,9 +108,10 @@ class Connection:
         """Let ``listener`` have what the host says of one copy of the query's state, and of no other, from now on."""
         self._state_listeners[query] = copy, listener
 
-    async def close_query(self, query: str, epoch: int) -> None:
-        """Stop receiving for a query, and let the host stop it."""
-        self._listeners.pop((query, epoch), None)
+    async def close_query(self, query: str, epoch: int, *, listens_on: bool = False) -> None:
+        """Let the host stop a query; its messages are ignored from now on, unless somebody ``listens_on``."""
+        if not listens_on:
+            self._listeners.pop((query, epoch), None)
         await self.link.send(CloseQuery(query=query, epoch=epoch))
 
     @property
@@ -184,7 +186,7 @@ class Connection:
                     answer.set_result(message)
                 else:
                     answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))
-            case Completed() | Credit() | IsolatingMessage() | QueryFailed():
+            case Completed() | Credit() | IsolatingMessage() | QueryFailed() | DirectProgress():
                 # An answer of another epoch belongs to a query that this gateway did not open, or has closed.
                 listener = self._listeners.get((message.query, message.epoch))
                 if listener is not None:

@@ -1,4 +1,4 @@
-"""Opens a query on an engine host, and creates its lane there."""
+"""Opens a query on an engine host."""
 
 from __future__ import annotations
 
@@ -9,37 +9,22 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from engines.query.code import query_hash
 from engines.spark.sparkconf import is_local
-from gateway.config.models import PayloadConfig, PrivateConfig, QueryConfig
+from gateway.config.models import PrivateConfig, QueryConfig
 from gateway.hosts.connection import Connection, Listener, QueryRefusedError
 from gateway.hosts.databases import DatabaseCopies
 from gateway.hosts.shipping import TableVersions
 from gateway.query.audit import AuditLog
-from gateway.query.crossing import Crossing, crossing_of, encoding_of, of_runs
 from gateway.query.flow.keyed.parts import part_name
-from gateway.query.flow.lane import Lane, LaneOwner
-from gateway.query.flow.referring.loader import RunLoader
-from gateway.query.flow.referring.paths import DataPath, data_path, log_path, reading_of
+from gateway.query.flow.referring.paths import asked, data_path, log_path, names_events, reading_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
+from gateway.query.hosting.opening import Opening
 from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial, checkpoints_of_part
 from infra.clock import Clock
 from infra.link.keys.secret_files import create_private
-from infra.messages import (
-    Completed,
-    Credit,
-    IsolatingMessage,
-    KeyPart,
-    OpenQuery,
-    QueryFailed,
-    QueryPlan,
-    QueryReady,
-    state_folder,
-)
-from infra.payload import CodecPolicy, Encoder
-from infra.payload.caching import CachingEncoder
+from infra.messages import KeyPart, OpenQuery, QueryReady, direct_name, state_folder
 from infra.payload.sealing import SECRET_BYTES, FieldKeys
 from infra.threads import run_to_end
 from policies.signals import HOME
@@ -49,90 +34,10 @@ KEY: Final = "fields.key"
 """Within a query's folder: the secret of its sealed fields."""
 TABLES: Final = "tables"
 """Within a query's folder: the copies of its database tables."""
+DIRECT: Final = "direct"
+"""Within a query's folder: an empty file, while Spark may have delivered what the gateway must not deliver again."""
 AUDIT: Final = "audit"
 """Within a query's folder: its audit log."""
-
-
-class Opening:
-    """A query that is open on one host: the host's answer, and the lane once there is one.
-
-    Args:
-        connection: to the host.
-        payload: the query's config.
-        on_failed: see ``Opener``.
-        divided: whether it is a part of a query, whose runs have one more column.
-        selects: whether its events are put together into selections, which one more column marks.
-
-    Attributes:
-        ready: the host's answer.
-        crossing: what of the query may be sent to a VM.
-        keys: of sealed fields; None if there are none.
-        path: which way events take at home; of a VM the gateway's.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        payload: PayloadConfig,
-        on_failed: Callable[[str, str], None],
-        *,
-        divided: bool = False,
-        selects: bool = False,
-    ) -> None:
-        self._divided, self._selects = divided, selects
-        self._connection = connection
-        self._payload = payload
-        self._on_failed = on_failed
-        self._lane: Lane | None = None
-        self.keys: FieldKeys | None = None
-        self.path = DataPath("gateway")
-        self.ready: QueryReady
-        self.crossing: Crossing
-
-    def on_message(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
-        """Process a message of the host about the query."""
-        if self._lane is not None:
-            self._lane.on_message(said, payload)
-        elif isinstance(said, QueryFailed):
-            self._on_failed(self._connection.name, said.reason)
-
-    def opened(self, ready: QueryReady) -> None:
-        """Take the host's answer."""
-        self.ready = ready
-        self._schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
-        self.crossing = crossing_of(self._payload, ready.plan, self._schema)
-
-    @property
-    def plan(self) -> QueryPlan:
-        """The plan, which may not be switched if protected fields prevent it."""
-        return self.crossing.applied_to(self.ready.plan)
-
-    def lane(self, owner: LaneOwner, clock: Clock, loader: RunLoader | None = None) -> Lane:
-        """Return the lane, which receives messages from now on; ``loader``: see ``Lane``."""
-        if self._connection.name == HOME:
-            codecs = CodecPolicy.parse("none")
-            of_events = Encoder(of_runs(self._schema, divided=self._divided), codecs=codecs)
-            encoder = CachingEncoder(of_events) if self._selects else of_events
-            by_reference = self.ready.by_reference
-            self._lane = Lane(
-                self._connection, self.ready, encoder, (), codecs, owner, clock, None, loader, by_reference=by_reference
-            )
-        else:
-            self._lane = self._lane_away(owner, clock, loader)
-        return self._lane
-
-    def _lane_away(self, owner: LaneOwner, clock: Clock, loader: RunLoader | None) -> Lane:
-        seals, of_results = self.crossing.seals(self.keys)
-        how = encoding_of(
-            self.crossing,
-            self._payload,
-            self.ready.plan,
-            self._schema,
-            seals,
-            divided=self._divided,
-            selects=self._selects,
-        )
-        return Lane(self._connection, self.ready, *how, owner, clock, of_results, loader)
 
 
 def definition_of(name: str, config: QueryConfig, code_path: str, copies: Path) -> OpenQuery:
@@ -191,6 +96,7 @@ class Opener:
     ) -> None:
         self._config = config
         self._private, self._spark = private, private.spark
+        self._names = names_events(config, private, was_carried=(folder / DIRECT).exists())
         self._folder = folder
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
@@ -209,6 +115,17 @@ class Opener:
         other = copy(self)
         other.define(definition, up_to_date=False)
         return other
+
+    def carried(self, identity: Identity) -> OpenQuery:
+        """Return the request by which home carries the query from Kafka to Kafka by itself, without its flow."""
+        return msgspec.structs.replace(
+            self.definition,
+            query=direct_name(self.definition.query),
+            epoch=identity.epoch,
+            code_hash=identity.code_hash,
+            reads=reading_of(self._config, self._private),
+            names_events=True,
+        )
 
     @property
     def parts(self) -> tuple[Opener, ...]:
@@ -264,7 +181,8 @@ class Opener:
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
-            reads=reading_of(self._config, private) if home else None,
+            reads=reading_of(self._config, private) if home and asked(private, self._config) == "reference" else None,
+            names_events=self._names,
         )
         opening = Opening(
             connection,
@@ -277,7 +195,7 @@ class Opener:
         opening.opened(await self._open(connection, message, opening.on_message))
         ready = opening.ready
         if home:
-            opening.path = data_path(private, self._config, ready.plan, can_read=ready.by_reference)
+            opening.path = data_path(private, self._config, ready)
             log_path(message.query, opening.path)
         else:
             try:
@@ -347,6 +265,7 @@ class Opener:
             tables=await self.tables.at(connection),
             code_hash=code_hash,
             max_batch_runs=self._batch_runs_most,
+            names_events=self._names,
             checkpoint_dir=self._folder_for(folder)
             if connection.name == HOME
             else state_folder(self.definition.query, "0"),
@@ -382,7 +301,8 @@ class Opener:
     async def _check(self, home: Connection, tables: TableVersions) -> None:
         code_hash = await run_to_end(lambda: query_hash(self.definition))
         sent = await tables.at(home)
-        asked = msgspec.structs.replace(self.definition, tables=sent, code_hash=code_hash, analyse_only=True)
+        told = {"tables": sent, "code_hash": code_hash, "analyse_only": True, "names_events": self._names}
+        asked = msgspec.structs.replace(self.definition, **told)
         try:
             await home.open_query(asked, lambda *_: None, _OPEN_DEADLINE_S)
         except QueryRefusedError:

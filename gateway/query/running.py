@@ -17,6 +17,7 @@ from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
+from gateway.query.direct.carried import CarriedQuery
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import PACE, Pace, pace_of, settings_of
 from gateway.query.flow.dispatcher import Watch
@@ -30,13 +31,13 @@ from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.selecting.selector import Selector, selector_for
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
+from gateway.query.hosting.opening import Opening
 from gateway.query.identity import Identity
 from gateway.query.looking import SourcePlace
 from gateway.query.moving.batchends import needed_after
-from gateway.query.opening import Opener, Opening
+from gateway.query.opening import Opener
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
-from gateway.query.tables.refreshed import RefreshedQuery
 from gateway.query.takingover import TakeOver, continue_in, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.replayed import WithReplays
@@ -56,7 +57,7 @@ _FORGET_COMMITS = 256
 """After so many commits the file of the ends of a divided query's micro-batches is shortened."""
 
 
-class RunningQuery(RefreshedQuery):
+class RunningQuery(CarriedQuery):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
     ``on_run`` is called with (query, run) for each run that was read, if it is set.
@@ -211,6 +212,7 @@ class RunningQuery(RefreshedQuery):
         self.pipeline.set_shares(self._shares)
         for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
             dispatcher.add_lane(opening.lane(dispatcher, self._clock, self._loader))
+        self._direct = self._make_direct(sink, log)
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         # These micro-batches must be whole in memory.
         planned_end_seq = max(planned_ends if division is None else division.batch_ends)
@@ -300,11 +302,13 @@ class RunningQuery(RefreshedQuery):
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
         if not looking.is_local(self.config.source):
             await self.ingress.settle(lambda: self._settle_source(sink, resume_seq))
+        if self._direct is not None:
+            await self._direct.recover()
         await self.ingress.recover(sink.committed, resume_seq, planned_end_seq)
         await self.pipeline.forget_committed()
         while self._reads_on and not self._only_finishes:
             self._more.clear()
-            await self.ingress.run()
+            await (self.ingress.run() if self._direct is None else self._direct.run())
             # The last records may contain no event, so that no commit covers them.
             await self.pipeline.forget_committed()
             await self._more.wait()
@@ -391,4 +395,4 @@ class RunningQuery(RefreshedQuery):
         """Why the query stands still although nothing is lost (a full disk, an unreachable broker); else empty."""
         if not self._started:
             return self._endpoints.trouble
-        return self.pipeline.trouble or self.ingress.trouble
+        return self.pipeline.trouble or self.ingress.trouble or self._carrying_trouble

@@ -24,6 +24,11 @@ class OwnedSink:
         self._of: IntervalSet | None = None
         self._committed = IntervalSet()
 
+    @property
+    def inner(self) -> Sink:
+        """The sink that writes."""
+        return self._inner
+
     def continue_at(self, seq: int) -> None:
         """Count everything before ``seq`` as committed: this sink, or the one that the config named before, has it."""
         self._before_seq, self._of = seq, None

@@ -147,6 +147,11 @@ class WithReplays:
         await self._main.open(schema)
         await self.look()
 
+    @property
+    def main(self) -> Source:
+        """The query's source."""
+        return self._main
+
     async def look(self) -> None:
         """Note letters that were moved out meanwhile.
 

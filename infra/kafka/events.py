@@ -1,9 +1,9 @@
 """Converts Kafka records to events: their values by format, and the metadata that the broker stores.
 
-The columns ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` come from the record's
-metadata; all others from its value. A record without a value (a tombstone) is an event with null value columns if the
-schema has ``_key``, which shows what was deleted; with ``raw`` it is always an event. Otherwise it is a dead record,
-like a value that cannot be decoded.
+The columns ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset``, and those by which
+results name their events (``infra.messages.NAMES``), come from the record's metadata; all others from its value. A
+record without a value (a tombstone) is an event with null value columns if the schema has ``_key``, which shows what
+was deleted; with ``raw`` it is always an event. Otherwise it is a dead record, like a value that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import fastavro
 import pyarrow as pa
 from aiokafka import ConsumerRecord
 
-from infra.messages import RecordFormat
+from infra.messages import NAME_OFFSET, NAME_PARTITION, NAME_TOPIC, RecordFormat
 from infra.rows.base import DeadRecord, SourceError
 from infra.rows.jsonlines import LineDecoder
 
@@ -29,6 +29,9 @@ _TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "_topic": (pa.string(),),
     "_partition": (pa.int32(), pa.int64()),
     "_offset": (pa.int64(),),
+    NAME_TOPIC: (pa.string(),),
+    NAME_PARTITION: (pa.int32(),),
+    NAME_OFFSET: (pa.int64(),),
 }
 _FILL: Final[dict[str, Callable[[Any], Any]]] = {
     "_key": lambda record: record.key,
@@ -37,6 +40,9 @@ _FILL: Final[dict[str, Callable[[Any], Any]]] = {
     "_topic": lambda record: record.topic,
     "_partition": lambda record: record.partition,
     "_offset": lambda record: record.offset,
+    NAME_TOPIC: lambda record: record.topic,
+    NAME_PARTITION: lambda record: record.partition,
+    NAME_OFFSET: lambda record: record.offset,
 }
 # The byte 0 and the 4 bytes of a schema's id in the registry.
 _CONFLUENT_PREFIX_BYTES: Final = 5
@@ -76,11 +82,19 @@ class RecordDecoder:
     def decode(self, records: Sequence[ConsumerRecord], first: int) -> tuple[pa.RecordBatch, tuple[DeadRecord, ...]]:
         """Return the events among ``records``, and those that are not; ``first`` is the number of the first one."""
         values = [record.value for record in records]
-        if not self._kept and None not in values:
+        if None not in values and not self._key_is_text:
             batch, undecodable = self._values.decode(values)
             if not undecodable and batch.num_rows == len(values):
-                return batch, ()
+                return self._with_metadata(batch, records), ()
         return self._decode_each(records, first)
+
+    def _with_metadata(self, batch: pa.RecordBatch, records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
+        """Return the events of records with the columns that are of these records' metadata."""
+        if not self._kept:
+            return batch
+        columns = {field.name: self._column(field, records) for field in self._kept}
+        columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
+        return pa.RecordBatch.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
 
     def _decode_each(
         self, records: Sequence[ConsumerRecord], first: int
@@ -102,11 +116,8 @@ class RecordDecoder:
         decoded = [i for i in whole if i not in dead]
         assert batch.num_rows == len(decoded), "each value is one event or a dead record"
         order = sorted([*decoded, *tombstones])
-        columns = {field.name: self._column(field, [records[i] for i in order]) for field in self._kept}
         values = self._with_tombstones(batch, decoded, tombstones)
-        for name in values.schema.names:
-            columns[name] = values.column(name)
-        event_batch = pa.RecordBatch.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
+        event_batch = self._with_metadata(values, [records[i] for i in order])
         return event_batch, tuple(_dead(records[i], first + i, dead[i]) for i in sorted(dead))
 
     def _refusal(self, record: ConsumerRecord) -> str | None:

@@ -10,6 +10,16 @@ from __future__ import annotations
 from infra.messages.base import PROTOCOL as PROTOCOL
 from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
+from infra.messages.direct import DirectFlow as DirectFlow
+from infra.messages.direct import DirectProgress as DirectProgress
+from infra.messages.direct import OffsetAt as OffsetAt
+from infra.messages.direct import direct_name as direct_name
+from infra.messages.naming import NAME_HEADERS as NAME_HEADERS
+from infra.messages.naming import NAME_OFFSET as NAME_OFFSET
+from infra.messages.naming import NAME_PARTITION as NAME_PARTITION
+from infra.messages.naming import NAME_TOPIC as NAME_TOPIC
+from infra.messages.naming import NAMES as NAMES
+from infra.messages.naming import NAMES_DDL as NAMES_DDL
 from infra.messages.queries import APPEND as APPEND
 from infra.messages.queries import HEARTBEAT as HEARTBEAT
 from infra.messages.queries import CloseQuery as CloseQuery
@@ -90,6 +100,7 @@ AnyMessage = (
     | QueryReady
     | QueryRefused
     | QueryFailed
+    | DirectProgress
     | CloseQuery
     | OfferState
     | InstallState

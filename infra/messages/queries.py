@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from infra.messages.base import Message
+from infra.messages.direct import DirectFlow
 from infra.messages.reading import KafkaReading
 from infra.messages.selecting import SelectionRule
 from infra.queryplan import QueryPlan, StaticTable
@@ -102,6 +103,10 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         part: the part of the query that this is; None: it is not divided.
         selections: how its events become selections; None: each is processed by itself, or the query keeps state.
         reads: where the host reads the events of its runs, which come by reference; None: runs have their rows.
+        names_events: events have the columns ``NAMES``, too, which the query does not see; its results end with those
+            of their events, if its plan allows it.
+        direct: the host carries these partitions from Kafka to Kafka by itself; no run is sent. The query of the same
+            name, without the end that ``direct_name`` adds, ends it when it is opened.
     """
 
     query: str
@@ -128,6 +133,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     part: KeyPart | None = None
     selections: SelectionRule | None = None
     reads: KafkaReading | None = None
+    names_events: bool = False
+    direct: DirectFlow | None = None
 
 
 class TablePart(Message, frozen=True, kw_only=True):

@@ -94,6 +94,23 @@ LOCAL = "reference: Spark's executors read the events that stay at home"
             plan(),
             f"{LOCAL}, if each executor of spark://a:7077 has Spillway with Kafka's client, in this version",
         ),
+        (
+            {"data_path": "direct"},
+            {"source": KAFKA, "sink": TOPIC},
+            plan(),
+            "direct: Spark reads the events and writes",
+        ),
+        ({"data_path": "direct"}, {"source": KAFKA}, plan(), "its sink is not a topic of the same brokers"),
+        (
+            {"data_path": "direct"},
+            {"source": {**KAFKA, "format": "raw"}, "sink": TOPIC, "schema": "_value BINARY"},
+            plan(),
+            "its records are not JSON with drift: lenient",
+        ),
+        ({"data_path": "direct"}, {"source": KAFKA, "sink": TOPIC}, plan(narrow=False), "its plan moves rows"),
+        ({"data_path": "auto"}, {"source": KAFKA, "sink": TOPIC}, plan(), "direct: Spark reads the events"),
+        ({"data_path": "auto"}, {"source": KAFKA}, plan(), LOCAL),
+        ({"data_path": "auto"}, {}, plan(), "gateway: its source is not one Kafka topic or several"),
         (REFERENCE, {}, plan(), "gateway: all events pass through the gateway: its source is not one Kafka topic or"),
         (
             {**REFERENCE, "spark": {"master": "spark://a:7077"}},

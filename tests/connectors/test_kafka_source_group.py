@@ -67,6 +67,24 @@ async def test_a_partition_is_handed_over_when_what_was_read_of_it_is_in_the_sin
             assert len(b.numbers()) == 10
 
 
+async def test_lent_partitions_are_handed_over_only_once_they_are_taken_back(broker: Broker) -> None:
+    topic = await broker.create_topic(partitions=2)
+    await put(broker, topic, lines(rows(0, 19)))
+    async with reading(make_source(broker, topic, owner="a")) as a:
+        await a.until(lambda: len(a.numbers()) == 20, "all is read and acknowledged")
+        assert a.source.places() == {f"{topic}/0": 10, f"{topic}/1": 10}
+        wanted = a.source.lend()
+        assert not wanted.is_set()
+        async with reading(make_source(broker, topic, owner="b")) as b:
+            await a.until(wanted.is_set, "the group wants some back")
+            await put(broker, topic, lines(rows(20, 39)))
+            assert b.source.places() == {}
+            assert b.numbers() == []
+            a.source.take_back()
+            await b.until(lambda: len(a.numbers()) + len(b.numbers()) >= 40, "the rest is read")
+            assert sorted(a.numbers() + b.numbers()) == list(range(40))
+
+
 async def test_a_close_commits_what_is_acknowledged_and_not_more(broker: Broker) -> None:
     topic = await broker.create_topic()
     await put(broker, topic, lines(rows(0, 19)))

@@ -111,7 +111,7 @@ def answered(running: Running, tags: Sequence[int]) -> dict[int, tuple[pa.Record
 def test_both_paths_answer_alike(bench: Bench, broker: Broker, sql: str) -> None:
     both = Both(bench, broker, sql)
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
     @given(records=st.tuples(*[_RECORDS] * PARTITIONS), cuts=_CUTS)
     def alike(records: Parts, cuts: list[tuple[int, ...]]) -> None:
         told = both.put(records, runs_of(records, cuts))

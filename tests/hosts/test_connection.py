@@ -12,6 +12,7 @@ from infra.messages import (
     CloseQuery,
     Completed,
     Credit,
+    DirectProgress,
     HostReady,
     IsolatingMessage,
     OpenQuery,
@@ -22,7 +23,7 @@ from tests.support.gateway_doubles import FakeHost, FakeLink, all_heard
 from tests.support.waiting import until
 
 OPEN = OpenQuery(query="q", epoch=1, schema_ddl="id BIGINT")
-Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
+Heard = list[Completed | Credit | IsolatingMessage | QueryFailed | DirectProgress]
 
 
 def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:

@@ -116,6 +116,7 @@ class Ingress:
         self.sampler = Sampler()
         self.gaps = GapSketch(seed=0)
         self.finished = False
+        self._rests = False
 
     @property
     def trouble(self) -> str:
@@ -193,9 +194,11 @@ class Ingress:
         )
 
     async def run(self) -> None:
-        """Read until the source has finished; then ``finished`` is true. Call it again if there is more."""
-        self.finished = False
+        """Read until the source has finished, then ``finished`` is true, or until ``rest``. It may be called again."""
+        self.finished = self._rests = False
         while not await self._source_outage.outlast("the source", self._source.finished):
+            if self._rests:
+                return
             await self._memory.wait()
             wanted = await self._wait_until_due()
             chunk = await self._read(wanted)
@@ -208,6 +211,10 @@ class Ingress:
                 pause_s = _POLL_S if chunk is None else self._linger_s
                 await self._clock.sleep_until(self._clock.now() + pause_s)
         self.finished = True
+
+    def rest(self) -> None:
+        """Let ``run`` return soon, between two runs; what was read has been handed over then."""
+        self._rests = True
 
     async def _read(self, wanted: int) -> Chunk | Ahead | None:
         if self._loader is not None and not self.sampler.share:

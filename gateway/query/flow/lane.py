@@ -27,6 +27,7 @@ from infra.messages import (
     Completed,
     Credit,
     Dictionary,
+    DirectProgress,
     IsolatingMessage,
     Predicate,
     QueryFailed,
@@ -277,7 +278,9 @@ class Lane:
 
     # ---------------------------------------------------------------------------------------------- from the host
 
-    def on_message(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
+    def on_message(
+        self, message: Completed | Credit | IsolatingMessage | QueryFailed | DirectProgress, payload: bytes
+    ) -> None:
         """Process a message of the host about this query."""
         if self._closed:
             return  # its runs were dispatched elsewhere

@@ -8,10 +8,11 @@ from functools import partial
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
+from gateway.query.hosting.opening import Opening
 from gateway.query.identity import Identity
 from gateway.query.moving.mover import TROUBLE, Mover, NotNowError
 from gateway.query.moving.partmover import NextPlaceError, PartMover
-from gateway.query.opening import Opener, Opening
+from gateway.query.opening import Opener
 from gateway.query.querystate import QueryState
 from infra.clock import Clock
 from infra.failpoints import reached

@@ -13,8 +13,8 @@ from typing import Final
 from gateway.hosts.connection import Connection
 from gateway.query.flow.dispatcher import Dispatcher
 from gateway.query.flow.run import Run
+from gateway.query.hosting.opening import Opening
 from gateway.query.moving.mover import Mover, NotNowError
-from gateway.query.opening import Opening
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.together import end_tasks

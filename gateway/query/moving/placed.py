@@ -15,10 +15,11 @@ from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
 from gateway.query.flow.dispatcher import Loss
 from gateway.query.flow.referring.loader import RunLoader
+from gateway.query.hosting.opening import Opening
 from gateway.query.moving.batchends import BatchEnds
 from gateway.query.moving.mover import TROUBLE, Mover
 from gateway.query.moving.movingparts import MovingParts
-from gateway.query.opening import Opener, Opening
+from gateway.query.opening import Opener
 from gateway.query.querystate import LaneFailedError
 from infra.failpoints import reached
 from infra.link.channel import LinkLost

@@ -54,6 +54,8 @@ class ControlRecord(msgspec.Struct, frozen=True):
         committed: the seq intervals whose results are in, those of its own transaction included.
         source: the source position up to which every result is committed.
         handover: see ``gateway.sinks.base.Handover``; null without a fleet.
+        direct: while Spark itself delivers, and until what it delivered after ``source`` is passed: the offset of each
+            partition of the results' topic after which results of events after ``source`` may be; otherwise null.
     """
 
     owner: str
@@ -62,6 +64,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
     committed: list[tuple[int, int]]
     source: Position
     handover: msgspec.Raw = msgspec.Raw(b"null")
+    direct: dict[int, int] | None = None
 
 
 class ControlTopic:

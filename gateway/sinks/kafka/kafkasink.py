@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -25,6 +25,7 @@ from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
+from gateway.sinks.kafka.naming import Name
 from gateway.sinks.kafka.producer import (
     BATCH_BYTES,
     KAFKA_ERRORS,
@@ -113,6 +114,8 @@ class KafkaSink:
         self._settled = False
         self._opened = False
         self._source = Position()
+        self._direct: dict[int, int] | None = None
+        self._passed_at: Mapping[str, int] | None = None
 
     async def open(self) -> None:
         """See ``Sink.open``.
@@ -146,6 +149,47 @@ class KafkaSink:
         for group in groups:
             await self._commit_group(group, source if group is groups[-1] else None)
 
+    @property
+    def direct(self) -> Mapping[int, int] | None:
+        """Where in the results' topic those may begin that Spark itself has delivered; see ``ControlRecord``."""
+        return self._direct
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is left out any more of what Spark has delivered."""
+        return self._direct is None or self._passed_at == {}
+
+    @property
+    def source(self) -> Position:
+        """The position in the source up to which every result is committed."""
+        return self._source
+
+    async def note_direct(self, source: Position, results: Mapping[int, int]) -> None:
+        """Commit that Spark has delivered everything before ``source``, and perhaps more: see ``ControlRecord.direct``.
+
+        Raises:
+            StateError, FencedError or SinkUnavailableError: as for ``commit``.
+        """
+        await self._settle()
+        self._direct, self._passed_at, self._maker.delivered = dict(results), None, {}
+        await self._transact([], source)
+
+    def leave_out(self, delivered: Mapping[Name, int]) -> None:
+        """Leave out results that Spark has delivered after ``source``, until that part of the source is passed."""
+        self._maker.delivered = delivered
+        ends: dict[str, int] = {}
+        for topic, partition, offset in delivered:
+            place = f"{topic}/{partition}"
+            ends[place] = max(ends.get(place, 0), offset + 1)
+        self._passed_at = ends
+
+    def _direct_at(self, source: Position) -> dict[int, int] | None:
+        """Return what is still true of ``direct`` once everything before ``source`` is committed."""
+        ends = self._passed_at
+        if ends is None or any(source.offsets.get(place, 0) < end for place, end in ends.items()):
+            return self._direct
+        return None
+
     async def close(self) -> None:
         """See ``Sink.close``."""
         producer, self._producer, self._settled = self._producer, None, False
@@ -175,6 +219,7 @@ class KafkaSink:
         committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
         position = self._source if source is None else source
         stored = await self._to_store(committed) if group else self._stored
+        direct = self._direct_at(position)
         self._settled = False
         ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
         async with self._reachable("take results", self._silence_s) as wait:
@@ -183,7 +228,7 @@ class KafkaSink:
             if source is not None:
                 await self._send_offsets(producer, source)
             # Last, so that other queries' readers of the control topic wait as briefly as possible.
-            progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position, stored)
+            progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position, stored, direct)
             await producer.send_and_wait(
                 self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
             )
@@ -193,6 +238,8 @@ class KafkaSink:
             if group:
                 reached("sink.commit.visible")
         self.committed, self._source, self._stored = committed, position, stored
+        if direct is None and self._direct is not None:
+            self._direct, self._passed_at, self._maker.delivered = None, None, {}
         self._settled = True
 
     async def _to_store(self, committed: IntervalSet) -> msgspec.Raw:
@@ -241,7 +288,7 @@ class KafkaSink:
             self._judge(last)
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
-            self._stored = last.handover.copy()
+            self._stored, self._direct = last.handover.copy(), last.direct
         if self._handover is not None and not self._opened:
             self._handover.found(bytes(self._stored))
         if last is None or last.writer != self._writer:

@@ -12,6 +12,7 @@ from aiokafka.partitioner import murmur2
 
 from gateway.config.connectors.kafka import LATE_HEADER
 from gateway.sinks.base import ReleasedRows, SinkError
+from gateway.sinks.kafka.naming import Name, missing, unnamed
 from gateway.sinks.rows import json_rows
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -33,20 +34,28 @@ class RecordMaker:
         headers: header name to column.
         replaces_by: the columns that name a row, if a row replaces the earlier one with the same values in them; they
             are the key, and ``key`` is None.
+
+    Attributes:
+        delivered: of records whose results are in the topic already, how many: they are left out.
     """
 
     def __init__(self, key: str | None, headers: Mapping[str, str], replaces_by: Sequence[str] | None = None) -> None:
         self._key = key
         self._headers = dict(headers)
         self._replaces_by = replaces_by
+        self.delivered: Mapping[Name, int] = {}
 
     def records(self, release: ReleasedRows) -> list[KafkaRecord]:
         """Return a record for each row, in order; those of a late release have the header ``spillway-late``.
 
+        Rows that name their event have its name in headers.
+
         Raises:
             SinkError: a column from the config does not exist.
         """
-        batch = release.item
+        batch, names = unnamed(release.item)
+        if names and self.delivered and len(rows := missing(names, self.delivered)) < len(names):
+            batch, names = batch.take(pa.array(rows, pa.int64())), [names[row] for row in rows]
         keys = self._keys(batch)
         columns = {name: self._texts(batch, f"headers.{name}", column) for name, column in self._headers.items()}
         late = [(LATE_HEADER, b"true")] if release.late else []
@@ -56,6 +65,10 @@ class RecordMaker:
             headers = [
                 late + [(name, text) for name, texts in columns.items() if (text := texts[row]) is not None]
                 for row in range(batch.num_rows)
+            ]
+        if names:
+            headers = [
+                each + ([] if name is None else name.headers) for each, name in zip(headers, names, strict=False)
             ]
         return list(map(KafkaRecord._make, zip(keys, json_rows(batch), headers, strict=True)))
 

@@ -259,6 +259,35 @@ class KafkaSource:
                 oldest.append(float(self._sightings[partition].arrivals_s(begin, begin + 1)[0]))
         return Backlog(count, min(oldest, default=None))
 
+    # ----------------------------------------------------------------------------------------------- lent partitions
+
+    def places(self) -> dict[str, int]:
+        """Return the offset of each partition that has begun."""
+        member = self._member
+        keys = [] if member is None else map(key_of, member.partitions)
+        return {key: self._position.offsets[key] for key in keys}
+
+    def lend(self) -> asyncio.Event:
+        """Let somebody else deliver the partitions that have begun; return what is set once the group wants some.
+
+        Raises:
+            SourceUnavailableError: there are none.
+        """
+        if self._member is None:
+            raise SourceUnavailableError(f"no partitions of group {self._group} have begun")
+        self._member.lend()
+        return self._member.wanted_back
+
+    def look(self) -> None:
+        """Check, while they are lent, whether the topics have more partitions."""
+        if self._member is not None:
+            self._member.look_for_partitions()
+
+    def take_back(self) -> None:
+        """Note that nobody else delivers the partitions any more."""
+        if self._member is not None:
+            self._member.take_back()
+
     # ------------------------------------------------------------------------------------------------ group and end
 
     async def acknowledge(self, position: Position) -> None:

@@ -87,6 +87,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._begun_wall_s = 0.0
         self._known: dict[str, int] = {}
         self._told = asyncio.Event()
+        self._lent = False
+        self.wanted_back = asyncio.Event()
         self._committing = asyncio.Lock()
         self._closing = False
 
@@ -152,10 +154,11 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         """Return no more records of these, wait until returned ones are acknowledged, and commit."""
         begun = [partition for partition in revoked if partition in self._delivered]
         self._assigned = ()
+        self.wanted_back.set()
         self.generation += 1
         try:
             async with asyncio.timeout(HANDOVER_S):
-                while any(self._acked[each] < self._delivered[each] for each in begun) and not self._closing:
+                while self._outstanding(begun) and not self._closing:
                     self._told.clear()
                     await self._told.wait()
         except TimeoutError:
@@ -173,6 +176,20 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         except (KafkaError, TimeoutError) as error:
             _LOG.warning("group %s: offsets could not be committed before the rebalance: %r", self._group, error)
         self._delivered.clear()
+
+    def _outstanding(self, begun: Sequence[TopicPartition]) -> bool:
+        # While it waits, all partitions may have begun again.
+        return self._lent or any(self._acked.get(each, 0) < self._delivered.get(each, 0) for each in begun)
+
+    def lend(self) -> None:
+        """Let somebody else deliver the partitions until ``take_back``; ``wanted_back`` says when the group asks."""
+        self._lent = True
+        self.wanted_back.clear()
+
+    def take_back(self) -> None:
+        """Note that nobody else delivers the partitions any more."""
+        self._lent = False
+        self._told.set()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Note the partitions; ``begin`` finds out where they begin."""
@@ -251,7 +268,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
 
     async def fill(self, max_records: int, max_bytes: int, *, wait_s: float) -> None:
         """Fetch records of the partitions that have begun; see ``Fetched.fill``."""
-        self._look_for_partitions()
+        self.look_for_partitions()
         partitions = self.partitions
         self._consumer.resume(*partitions)
         await self._fill(partitions, max_records, max_bytes, wait_s=wait_s)
@@ -281,14 +298,14 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             IllegalStateError: they are being revoked.
             KafkaError: the brokers do not answer.
         """
-        self._look_for_partitions()
+        self.look_for_partitions()
         partitions = self.partitions
         self._consumer.pause(*partitions)
         async with asyncio.timeout(_ANSWER_S):
             ends: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
         return ends
 
-    def _look_for_partitions(self) -> None:
+    def look_for_partitions(self) -> None:
         """Join again when a topic has more partitions than it had.
 
         aiokafka does this in the group's leader, but a leader that came back as a static member does not know that it

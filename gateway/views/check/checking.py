@@ -27,7 +27,7 @@ from gateway.config.words import units
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
-from gateway.query.flow.referring.paths import data_path
+from gateway.query.flow.referring.paths import path_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from gateway.query.opening import definition_of
@@ -206,8 +206,8 @@ def class_text(plan: QueryPlan) -> str:
 
 def data_path_text(query: QueryConfig, plan: QueryPlan, private: PrivateConfig) -> str:
     """Return who reads the events that stay at home, and why."""
-    path = data_path(private, query, plan, can_read=True)
-    if path.name == "gateway" or is_local(private.spark.master):
+    path = path_of(private, query, plan)
+    if path.name != "reference" or is_local(private.spark.master):
         return str(path)
     return f"{path}, if each executor of {private.spark.master} has Spillway with Kafka's client, in this version"
 

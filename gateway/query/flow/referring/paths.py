@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 from typing import Final, Literal, NamedTuple
 
+import pyarrow as pa
+
 from engines.spark.sparkconf import is_local
-from gateway.config.models import KafkaSourceConfig, PrivateConfig, QueryConfig
+from gateway.config.connectors.kafka import same_brokers
+from gateway.config.models import KafkaSinkConfig, KafkaSourceConfig, PrivateConfig, QueryConfig
 from gateway.config.sites import SparkConfig
-from infra.messages import KafkaReading, QueryPlan
+from infra.messages import NAME_TOPIC, KafkaReading, QueryPlan, QueryReady
 
 _LOG = logging.getLogger(__name__)
-PathName = Literal["gateway", "reference"]
+PathName = Literal["gateway", "reference", "direct"]
 _NOT_ASKED: Final = "private.data_path says so"
 _NOT_THERE: Final = "executors lack Spillway with Kafka's client (pip install spillway[kafka]), or the files of tls"
+_NOT_NAMED: Final = "its plan does not tell of which event a result is"
 _ENCRYPTED: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Settings of Spark, one of which keeps secret what executors are told."""
 
@@ -23,7 +27,7 @@ class DataPath(NamedTuple):
 
     Attributes:
         name: as ``private.data_path`` calls it.
-        why: why it is ``gateway``; empty otherwise.
+        why: why it is not what ``private.data_path`` says; empty otherwise.
     """
 
     name: PathName
@@ -33,10 +37,37 @@ class DataPath(NamedTuple):
         """Return it in words."""
         if self.name == "reference":
             return "reference: Spark's executors read the events that stay at home"
+        if self.name == "direct":
+            return "direct: Spark reads the events and writes the results, while that keeps the target"
         return f"gateway: all events pass through the gateway: {self.why}"
 
 
-def data_path(private: PrivateConfig, config: QueryConfig, plan: QueryPlan, *, can_read: bool) -> DataPath:
+def asked(private: PrivateConfig, config: QueryConfig) -> PathName:
+    """Return which path ``private.data_path`` asks for; of ``auto`` the best one that the query's config allows."""
+    if private.data_path != "auto":
+        return private.data_path
+    if not why_not_direct(config, private.spark):
+        return "direct"
+    return "gateway" if why_by_value(config, private.spark) else "reference"
+
+
+def data_path(private: PrivateConfig, config: QueryConfig, ready: QueryReady) -> DataPath:
+    """Return the path of a query that is open at home.
+
+    Args:
+        private: the private side.
+        config: the query's config.
+        ready: the host's answer.
+    """
+    if asked(private, config) == "direct":
+        named = NAME_TOPIC in pa.ipc.read_schema(pa.py_buffer(ready.result_schema)).names
+        return path_of(private, config, ready.plan, named=named)
+    return path_of(private, config, ready.plan, can_read=ready.by_reference)
+
+
+def path_of(
+    private: PrivateConfig, config: QueryConfig, plan: QueryPlan, *, can_read: bool = True, named: bool = True
+) -> DataPath:
     """Return the path of a query.
 
     Args:
@@ -44,9 +75,15 @@ def data_path(private: PrivateConfig, config: QueryConfig, plan: QueryPlan, *, c
         config: the query's config.
         plan: the query's.
         can_read: whether executors have what reading needs.
+        named: whether its plan tells of which event a result is.
     """
-    if private.data_path == "gateway":
-        return DataPath("gateway", _NOT_ASKED)
+    name = asked(private, config)
+    if name == "gateway":
+        why = _NOT_ASKED if private.data_path == "gateway" else why_by_value(config, private.spark)
+        return DataPath("gateway", why)
+    if name == "direct":
+        why = why_not_direct(config, private.spark) or why_not_of_plan(plan) or ("" if named else _NOT_NAMED)
+        return DataPath("gateway", why) if why else DataPath("direct")
     why = why_by_value(config, private.spark) or why_not_of_plan(plan) or ("" if can_read else _NOT_THERE)
     return DataPath("gateway", why) if why else DataPath("reference")
 
@@ -70,6 +107,27 @@ def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     if config.part is not None:
         return "it is divided by key"
     return ""
+
+
+def why_not_direct(config: QueryConfig, spark: SparkConfig) -> str:
+    """Return why Spark cannot carry a query by itself, as far as its config tells; empty if it can."""
+    source, sink = config.source, config.sink
+    if why := why_by_value(config, spark):
+        return why
+    assert isinstance(source, KafkaSourceConfig)
+    if not isinstance(sink, KafkaSinkConfig) or not same_brokers(source, sink):
+        return "its sink is not a topic of the same brokers"
+    if source.format != "json" or config.drift == "strict":
+        return "its records are not JSON with drift: lenient"
+    if config.tables:
+        return "it reads tables"
+    return ""
+
+
+def names_events(config: QueryConfig, private: PrivateConfig, *, was_carried: bool) -> bool:
+    """Return whether results are to name their events: Spark may carry the query by itself, or has done so before."""
+    may_be = asked(private, config) == "direct" and not why_not_direct(config, private.spark)
+    return may_be or (was_carried and isinstance(config.sink, KafkaSinkConfig))
 
 
 def why_not_of_plan(plan: QueryPlan) -> str:

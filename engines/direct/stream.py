@@ -1,0 +1,244 @@
+"""A query from Kafka to Kafka that Spark runs by itself: in real-time mode where that is possible, else micro-batches.
+
+Each start has a checkpoint folder of its own and begins at given offsets: the gateway keeps the record of who owns
+which offsets. A result has headers that name its event, so that nobody takes it twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from engines.direct import byjvm
+from engines.direct.kafkaoptions import options
+from engines.query.known import KnownQuery, RefusedError
+from engines.query.reasons import why
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import sibling
+from engines.streaming.activity import Activity
+from engines.streaming.checkpoints import ResumePoint
+from infra.clock import Clock
+from infra.messages import DirectFlow, DirectProgress, KafkaReading, OffsetAt
+
+_CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_LOOK_S = 0.1
+_TASKS_END_S, _TASK_LOOK_S = 10.0, 0.02
+_log = logging.getLogger("spillway.host")
+# Spark refuses real-time mode with an error of this class.
+_NOT_REAL_TIME = "REAL_TIME_MODE"
+
+
+class DirectStream:
+    """The running stream of one query, open on this host. No run is put in: it reads by itself.
+
+    Args:
+        query: its results name their events; its request has ``reads`` and ``direct``.
+        clock: measures Spark's work.
+        on_progress: called with each progress, on a thread of this stream.
+        on_death: called with the reason when it ends without ``close``, on that thread.
+
+    Attributes:
+        progress: always empty: the query has no state.
+        activity: the record of Spark's work for it.
+        death: why it ended without ``close``; empty while it lives.
+        by_reference, can_change_owner: no run comes, and only the gateway that opened it knows where it began.
+    """
+
+    by_reference = False
+    can_change_owner = False
+
+    def __init__(
+        self,
+        query: KnownQuery,
+        clock: Clock,
+        on_progress: Callable[[DirectProgress], None],
+        on_death: Callable[[str], None],
+    ) -> None:
+        assert query.spec.direct is not None
+        assert query.spec.reads is not None
+        self.query, self._clock = query, clock
+        self.progress = ResumePoint()
+        self.activity = Activity(clock)
+        self.death = ""
+        self._flow, self._reading = query.spec.direct, query.spec.reads
+        self._on_progress, self._on_death = on_progress, on_death
+        self._session = sibling(query.base)
+        self._folder = scratch_folder("direct")
+        self._running: StreamingQuery | None = None
+        # In real-time mode each partition has a core for itself all the time; one must be left for others.
+        self._real_time = query.base.sparkContext.defaultParallelism > len(self._flow.starts)
+        self._told = -1
+        self._ends: tuple[OffsetAt, ...] = ()
+        self._closing, self._ended = threading.Event(), threading.Event()
+        self._watching = threading.Thread(target=self._watch, name=f"direct-{query.spec.query}", daemon=True)
+
+    def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int = 0, end_seq: int = 0) -> None:  # noqa: ARG002
+        """Refuse a run.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"query {self.query.spec.query} reads by itself: no run can be sent to it")
+
+    def put_ranges(self, parts: Sequence[pa.Buffer], tag: object) -> None:
+        """Refuse a run, as ``put`` does."""
+        self.put(parts, tag)
+
+    def drop_waiting(self) -> None:
+        """Do nothing: no run waits."""
+
+    def committed(self, last_seq: int) -> None:
+        """Do nothing: no state waits for the sink."""
+
+    def open(self) -> None:
+        """Start it.
+
+        Raises:
+            RefusedError: Spark cannot run it by itself; the message says why.
+        """
+        if refusal := why_not_direct(self.query, self._reading, self._flow):
+            raise RefusedError(f"query {self.query.spec.query}: {refusal}")
+        try:
+            self._running = self._start()
+        except Exception as error:  # Spark may raise anything
+            self.close()
+            raise RefusedError(f"query {self.query.spec.query}: {why(error)}") from error
+        self._watching.start()
+
+    def close(self) -> None:
+        """Stop; the results of what was read since the last progress may be written or not."""
+        self._closing.set()
+        if self._running is not None:
+            self._running.stop()
+            if self._watching.is_alive():
+                self._watching.join()
+            self._running.stop()  # another one, if it has just gone on in micro-batches
+            self._wait_for_tasks(self._running)
+            self._tell(self._running)
+        self._on_progress(self._progress((), stopped=True))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> StreamingQuery:
+        writer = self._records().writeStream.format("kafka").options(**options(self._flow.access))
+        writer = writer.option("topic", self._flow.topic)
+        if self._real_time:
+            trigger: Any = writer.outputMode("update").trigger  # its stubs do not know real-time mode
+            writer = trigger(realTime=f"{self._flow.checkpoint_s} seconds")
+        folder = self._folder / ("real-time" if self._real_time else "micro-batches")
+        context = self._session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", self.query.spec.query)
+        try:
+            return writer.option("checkpointLocation", folder.as_uri()).start()
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", "default")
+
+    def _records(self) -> DataFrame:
+        starts: dict[str, dict[str, int]] = {}
+        for each in self._flow.starts:
+            starts.setdefault(each.topic, {})[str(each.partition)] = each.offset
+        reader = self._session.readStream.format("kafka").options(**options(self._reading.access))
+        assigned = {topic: [int(partition) for partition in places] for topic, places in starts.items()}
+        reader = reader.option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
+        records = reader.option("kafka.isolation.level", "read_committed").load()
+        results = self.query.build(byjvm.events_of(records, self.query.columns))
+        return byjvm.records_of(results, self._flow.key, dict(self._flow.headers))
+
+    def _wait_for_tasks(self, running: StreamingQuery) -> None:
+        """Return once no task of a stream that was stopped writes any more: Spark only asks them to end."""
+        tracker, ends_s = self._session.sparkContext.statusTracker(), self._clock.now() + _TASKS_END_S
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(running.runId))]
+        stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+        while any((info := tracker.getStageInfo(stage)) is not None and info.numActiveTasks for stage in stages):
+            if self._clock.now() > ends_s:
+                _log.warning("query %s: its tasks did not end within %g s", self.query.spec.query, _TASKS_END_S)
+                return
+            self._ended.wait(_TASK_LOOK_S)
+
+    def _watch(self) -> None:
+        with self.activity.running():
+            while not self._closing.wait(_LOOK_S):
+                running = self._running
+                assert running is not None
+                active = running.isActive
+                self._tell(running)
+                if not active and not self._closing.is_set() and not self._goes_on(running):
+                    self.death = _reason(running)
+                    self._on_death(self.death)
+                    return
+
+    def _goes_on(self, running: StreamingQuery) -> bool:
+        """Return whether it ended only because it cannot be in real-time mode: then it goes on in micro-batches."""
+        if not self._real_time or self._told >= 0 or _NOT_REAL_TIME not in _reason(running):
+            return False
+        self._real_time = False
+        self._running = self._start()
+        return True
+
+    def _tell(self, running: StreamingQuery) -> None:
+        """Report how far it is, if that is new."""
+        found: Any = running._jsq.lastProgress()  # noqa: SLF001 - the JVM's has the offsets as text
+        if found is None:
+            return
+        said = json.loads(found.json())
+        if said["batchId"] == self._told:
+            return
+        self._told = said["batchId"]
+        (source,) = said["sources"]
+        places = [
+            OffsetAt(topic, int(number), end)
+            for topic, each in source["endOffset"].items()
+            for number, end in each.items()
+        ]
+        self._on_progress(self._progress(tuple(sorted(places, key=_place)), events=source["numInputRows"]))
+
+    def _progress(self, ends: tuple[OffsetAt, ...], *, events: int = 0, stopped: bool = False) -> DirectProgress:
+        self._ends = ends or self._ends
+        spec = self.query.spec
+        return DirectProgress(
+            query=spec.query,
+            epoch=spec.epoch,
+            ends=self._ends,
+            events=events,
+            real_time=self._real_time,
+            stopped=stopped,
+        )
+
+
+def _place(each: OffsetAt) -> tuple[str, int]:
+    return each.topic, each.partition
+
+
+def why_not_direct(query: KnownQuery, reading: KafkaReading, flow: DirectFlow) -> str:
+    """Return why Spark cannot carry a query from Kafka to Kafka by itself; empty if it can."""
+    if not (query.plan.narrow and query.plan.switchable):
+        return query.plan.reason or "its plan moves rows between partitions"
+    if not _has_connector(query.base):
+        return (
+            "Spark lacks its Kafka connector: set spark.jars.packages in private.spark.conf to "
+            "org.apache.spark:spark-sql-kafka-0-10_2.13, in Spark's version"
+        )
+    texts = {f"headers.{name}": column for name, column in flow.headers} | ({"key": flow.key} if flow.key else {})
+    return byjvm.why_not(query.columns, from_arrow_schema(query.result_schema), reading.format, texts)
+
+
+def _has_connector(session: SparkSession) -> bool:
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - classes are nowhere in the public API
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_CONNECTOR)
+    except Exception:
+        return False
+    return True
+
+
+def _reason(running: StreamingQuery) -> str:
+    error = running.exception()
+    return "the stream ended by itself" if error is None else why(error)

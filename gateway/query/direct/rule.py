@@ -1,0 +1,72 @@
+"""When Spark carries a query by itself, and when its events pass through the gateway. Pure: time is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectTerms:
+    """How the rule decides.
+
+    Attributes:
+        late_above_s: a latency above this is too much.
+        late_for_s: for so long, before the gateway takes over.
+        calm_s: nothing may have gone to VMs, and nothing waited, for so long before Spark carries the query.
+        pause_s: how long the gateway keeps the query after Spark has failed to carry it; doubled each time.
+        most_pause_s: at most.
+    """
+
+    late_above_s: float
+    late_for_s: float
+    calm_s: float = 5.0
+    pause_s: float = 15.0
+    most_pause_s: float = 1800.0
+
+
+class DirectRule:
+    """Decides for one query.
+
+    Args:
+        terms: how.
+    """
+
+    def __init__(self, terms: DirectTerms) -> None:
+        self._terms = terms
+        self._calm_since_s: float | None = None
+        self._late_since_s: float | None = None
+        self._not_before_s = float("-inf")
+        self._failures = 0
+
+    def may_begin(self, now_s: float, *, calm: bool) -> bool:
+        """Return whether Spark is to carry the query from now on.
+
+        Args:
+            now_s: now.
+            calm: no event goes to VMs, and none waits for long.
+        """
+        if not calm:
+            self._calm_since_s = None
+            return False
+        if self._calm_since_s is None:
+            self._calm_since_s = now_s
+        return now_s >= max(self._calm_since_s + self._terms.calm_s, self._not_before_s)
+
+    def is_late(self, now_s: float, latency_s: float) -> bool:
+        """Return whether the gateway is to take over, as the latency has been too high for long enough."""
+        if latency_s <= self._terms.late_above_s:
+            self._late_since_s = None
+            return False
+        if self._late_since_s is None:
+            self._late_since_s = now_s
+        return now_s - self._late_since_s >= self._terms.late_for_s
+
+    def ended(self, now_s: float, *, failed: bool) -> None:
+        """Note that the gateway has taken over; ``failed``: Spark could not go on."""
+        self._calm_since_s = self._late_since_s = None
+        if not failed:
+            self._failures = 0
+            return
+        pause_s = min(self._terms.pause_s * 2.0**self._failures, self._terms.most_pause_s)
+        self._failures += 1
+        self._not_before_s = now_s + pause_s

@@ -1,0 +1,1 @@
+"""A query on one host."""

@@ -1,0 +1,135 @@
+"""Looks into the topic of the results: where it ends, and which records' results are in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from gateway.connectors.kafkaclients import close_client, start_client
+from gateway.sinks.base import SinkUnavailableError
+from gateway.sinks.kafka.naming import Name
+from gateway.sinks.kafka.producer import KAFKA_ERRORS
+
+_ANSWER_S: Final = 15.0
+_POLL_MS: Final = 200
+
+
+class ResultsTopic:
+    """Reads a topic of results, and the records that they name.
+
+    Args:
+        settings: how to reach the brokers.
+        topic: its name.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+
+    async def ends(self) -> dict[int, int]:
+        """Return the offset after the last record of each partition.
+
+        Raises:
+            SinkUnavailableError: the brokers do not answer.
+        """
+        async with self._consumer() as consumer:
+            return {each.partition: end for each, end in (await self._ends(consumer)).items()}
+
+    async def names_after(self, begins: Mapping[int, int], source: Mapping[str, int]) -> Counter[Name]:
+        """Return of which records results are in the topic, and how many.
+
+        Args:
+            begins: the offset of each partition to begin at; of others it is the first one.
+            source: only records of these partitions (``<topic>/<partition>``) count, from these offsets on.
+
+        Raises:
+            SinkUnavailableError: the brokers do not answer.
+        """
+        found: Counter[Name] = Counter()
+        async with self._consumer() as consumer:
+            ends = await self._ends(consumer)
+            consumer.assign(list(ends))
+            for each in ends:
+                consumer.seek(each, begins.get(each.partition, 0))
+            async for records in _until(consumer, ends):
+                names = (Name.of(record.headers) for record in records)
+                found.update(name for name in names if name is not None and _is_after(name, source))
+        return found
+
+    async def newest(self) -> tuple[Name, float] | None:
+        """Return the record that the newest result names, and how long after that record it came, in seconds.
+
+        Raises:
+            SinkUnavailableError: the brokers do not answer.
+        """
+        async with self._consumer() as consumer:
+            newest = None
+            for each, end in (await self._ends(consumer)).items():
+                result = await _record_at(consumer, each, end - 1)
+                if result is not None and (newest is None or result.timestamp > newest.timestamp):
+                    newest = result
+            name = None if newest is None else Name.of(newest.headers)
+            if newest is None or name is None:
+                return None
+            event = await _record_at(consumer, TopicPartition(name.topic, name.partition), name.offset)
+            return None if event is None else (name, max(0.0, (newest.timestamp - event.timestamp) / 1000))
+
+    async def _ends(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+        places = [TopicPartition(self._topic, number) for number in sorted(self._numbers(consumer))]
+        async with asyncio.timeout(_ANSWER_S):
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(places)
+        return ends
+
+    def _numbers(self, consumer: AIOKafkaConsumer) -> set[int]:
+        found: set[int] | None = consumer.partitions_for_topic(self._topic)
+        if not found:
+            raise SinkUnavailableError(f"the brokers do not know the partitions of topic {self._topic}")
+        return found
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[AIOKafkaConsumer]:
+        # It is subscribed to the topic only to learn of its partitions.
+        consumer = AIOKafkaConsumer(
+            self._topic, **self._settings, isolation_level="read_committed", enable_auto_commit=False
+        )
+        try:
+            await start_client(consumer)
+            consumer.unsubscribe()
+            yield consumer
+        except (*KAFKA_ERRORS, TimeoutError) as error:
+            raise SinkUnavailableError(f"the topic {self._topic} cannot be read: {error!r}") from error
+        finally:
+            await close_client(consumer.stop())
+
+
+def _is_after(name: Name, source: Mapping[str, int]) -> bool:
+    begin = source.get(f"{name.topic}/{name.partition}")
+    return begin is not None and name.offset >= begin
+
+
+async def _until(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    """Yield the records before these offsets."""
+    async with asyncio.timeout(_ANSWER_S) as limit:
+        while left := [each for each, end in ends.items() if await consumer.position(each) < end]:
+            for records in (await consumer.getmany(*left, timeout_ms=_POLL_MS)).values():
+                limit.reschedule(asyncio.get_running_loop().time() + _ANSWER_S)
+                yield records
+
+
+async def _record_at(consumer: AIOKafkaConsumer, partition: TopicPartition, offset: int) -> Any | None:
+    """Return a record; None if there is none at the offset."""
+    if offset < 0:
+        return None
+    consumer.assign([partition])
+    consumer.seek(partition, offset)
+    async with asyncio.timeout(_ANSWER_S):
+        found = await consumer.getmany(partition, timeout_ms=_POLL_MS, max_records=1)
+    records = found.get(partition, [])
+    return records[0] if records and records[0].offset == offset else None

@@ -1,0 +1,133 @@
+"""A query that Spark carries from Kafka to Kafka by itself, and what must come out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from infra.messages import NAME_HEADERS
+from tests.connectors.kafka_broker import Broker
+from tests.e2e.harness import Gateway, end_hosts, kill_gateways, until
+
+PARTITIONS = 2
+JARS = Path(__file__).parents[2] / "build" / "spark-kafka" / "jars"
+SPARK = {"master": "local[3]", "conf": {"spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar"))))}}
+
+
+def event(number: int) -> bytes:
+    return json.dumps({"id": number, "value": number / 4, "note": f"n{number}"}).encode()
+
+
+def expected(numbers: range) -> list[dict[str, Any]]:
+    """The results, computed without Spark."""
+    return [{"id": n, "twice": n / 2, "note": f"n{n}"} for n in numbers if n % 3]
+
+
+class Site:
+    """A topic of events and one of results, and gateways over them.
+
+    Args:
+        broker: of the topics.
+        folder: for all files.
+    """
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.broker, self.folder, self.state_dir = broker, folder, folder / "state"
+        self.state_dir.mkdir()
+        self.events = asyncio.run(broker.create_topic(partitions=PARTITIONS))
+        self.results = asyncio.run(broker.create_topic())
+        self.gateway: Gateway
+
+    def start(self, failpoints: str = "", **more: Any) -> None:
+        """Start a gateway; ``more`` is of its query, ``failpoints`` as in ``SPILLWAY_FAILPOINTS``."""
+        query = {
+            "source": {"type": "kafka", "brokers": self.broker.brokers, "topics": [self.events]},
+            "schema": "id BIGINT, value DOUBLE, note STRING",
+            "sql": "SELECT id, value * 2 AS twice, note FROM events WHERE id % 3 <> 0",
+            "runs": {"max_events": 200},
+            "sink": {"type": "kafka", "brokers": self.broker.brokers, "topic": self.results},
+            "qos": {"latency": "2s"},
+            "switching": {"mode": "off"},
+            **more,
+        }
+        private = {"data_path": "direct"}
+        self.gateway = Gateway(self.folder, self.state_dir, {"carried": query}, spark=SPARK, private=private)
+        with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
+            self.gateway.start()
+
+    def close(self) -> None:
+        """End all of it."""
+        kill_gateways()
+        end_hosts(self.state_dir)
+
+    def produce(self, numbers: range, *others: bytes) -> None:
+        """Send events, and records that are none."""
+
+        async def send() -> None:
+            async with AIOKafkaProducer(bootstrap_servers=self.broker.brokers) as producer:
+                for number in numbers:
+                    await producer.send(self.events, event(number), partition=number % PARTITIONS)
+                for other in others:
+                    await producer.send(self.events, other, partition=0)
+
+        asyncio.run(send())
+
+    def records(self) -> list[tuple[dict[str, Any], dict[str, str]]]:
+        """Return the results so far, with their headers."""
+
+        async def read() -> list[tuple[dict[str, Any], dict[str, str]]]:
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.broker.brokers, isolation_level="read_committed")
+            await consumer.start()
+            try:
+                partition = TopicPartition(self.results, 0)
+                consumer.assign([partition])
+                await consumer.seek_to_beginning()
+                end = (await consumer.end_offsets([partition]))[partition]
+                found = []
+                while await consumer.position(partition) < end:
+                    for records in (await consumer.getmany(timeout_ms=200)).values():
+                        found += [
+                            (json.loads(each.value), {key: value.decode() for key, value in each.headers})
+                            for each in records
+                        ]
+                return found
+            finally:
+                await consumer.stop()
+
+        return asyncio.run(read())
+
+    def wait_for(self, count: int) -> None:
+        """Wait for so many results."""
+        until(lambda: len(self.records()) >= count, f"{count} results")
+
+    def said(self, text: str) -> bool:
+        """Return whether the gateways have logged this."""
+        return text in self.gateway.log.read_text()
+
+    @property
+    def turns(self) -> int:
+        """How often Spark began to carry the query."""
+        return self.gateway.log.read_text().count("Spark carries it")
+
+    def wait_until_carried(self, times: int = 1) -> None:
+        """Wait until Spark began to carry it so often."""
+        until(lambda: self.turns >= times, f"Spark carries it, {times}")
+
+    def assert_exact(self, numbers: range, *, once: bool = True) -> None:
+        """Check the results; without ``once`` those count once that name the same event."""
+        records = self.records()
+        names = [tuple(headers[each] for each in NAME_HEADERS) for _, headers in records]
+        if once:
+            assert [name for name, count in Counter(names).items() if count > 1] == []
+        found = {name: row for name, (row, _) in zip(names, records, strict=True)}
+        assert sorted(found.values(), key=lambda row: row["id"]) == expected(numbers)
+        for partition in range(PARTITIONS):
+            offsets = [int(offset) for _, number, offset in dict.fromkeys(names) if int(number) == partition]
+            assert offsets == sorted(offsets), "in order within each partition"

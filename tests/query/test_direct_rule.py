@@ -1,0 +1,61 @@
+"""When Spark carries a query by itself, and when the gateway takes over."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.query.direct.rule import DirectRule, DirectTerms
+
+TERMS = DirectTerms(late_above_s=2.0, late_for_s=1.0, calm_s=5.0, pause_s=10.0, most_pause_s=60.0)
+
+
+def begins_s(rule: DirectRule, from_s: float) -> float:
+    """Return when a query that is calm from now on may be carried."""
+    return next(at / 10 for at in range(int(10 * from_s), 10_000) if rule.may_begin(at / 10, calm=True))
+
+
+def test_a_query_must_be_calm_for_a_while() -> None:
+    rule = DirectRule(TERMS)
+    assert not rule.may_begin(0.0, calm=True)
+    assert not rule.may_begin(4.9, calm=True)
+    assert rule.may_begin(5.0, calm=True)
+    assert not rule.may_begin(5.1, calm=False)
+    assert not rule.may_begin(6.0, calm=True)
+    assert not rule.may_begin(10.9, calm=True)
+    assert rule.may_begin(11.0, calm=True)
+
+
+def test_one_late_result_is_not_enough() -> None:
+    rule = DirectRule(TERMS)
+    assert not rule.is_late(0.0, 2.1)
+    assert not rule.is_late(0.5, 2.0)
+    assert not rule.is_late(0.9, 3.0)
+    assert not rule.is_late(1.8, 3.0)
+    assert rule.is_late(2.0, 3.0)
+
+
+def test_after_a_failure_the_gateway_keeps_it_for_longer_and_longer() -> None:
+    rule = DirectRule(TERMS)
+    waited = []
+    at_s = 0.0
+    for _ in range(5):
+        rule.ended(at_s, failed=True)
+        begun_s = begins_s(rule, at_s)
+        waited.append(begun_s - at_s)
+        at_s = begun_s
+    assert waited == [10.0, 20.0, 40.0, 60.0, 60.0]
+    rule.ended(at_s, failed=False)
+    assert begins_s(rule, at_s) - at_s == TERMS.calm_s, "what ended in order is forgiven"
+    rule.ended(at_s, failed=True)
+    assert begins_s(rule, at_s) - at_s == TERMS.pause_s
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=40))
+def test_it_never_begins_unless_it_was_calm_for_all_of_the_time(steps: list[tuple[float, bool]]) -> None:
+    rule, now_s, calm_since_s = DirectRule(TERMS), 0.0, None
+    for past_s, calm in steps:
+        now_s += past_s
+        calm_since_s = (now_s if calm_since_s is None else calm_since_s) if calm else None
+        expected = calm_since_s is not None and now_s >= calm_since_s + TERMS.calm_s
+        assert rule.may_begin(now_s, calm=calm) is expected
