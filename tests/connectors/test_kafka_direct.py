@@ -16,13 +16,13 @@ from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import ReleasedRows
 from gateway.sinks.kafka.kafkasink import KafkaSink
-from gateway.sinks.kafka.naming import Name, missing, unnamed
+from gateway.sinks.kafka.naming import EventName, missing, unnamed
 from gateway.sinks.kafka.resultstopic import ResultsTopic
 from infra.messages import NAMES
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sinks import make_sink, records
 
-Made = tuple[int, Name | None]
+Made = tuple[int, EventName | None]
 
 
 def named(*made: Made) -> pa.RecordBatch:
@@ -42,14 +42,14 @@ def at(**offsets: int) -> Position:
     return Position(offsets={place.replace("_", "/"): offset for place, offset in offsets.items()})
 
 
-async def told(broker: Broker, topic: str) -> list[tuple[int, Name | None]]:
+async def told(broker: Broker, topic: str) -> list[tuple[int, EventName | None]]:
     return [
-        (msgspec.json.decode(record.value or b"")["n"], Name.of(record.headers))
+        (msgspec.json.decode(record.value or b"")["n"], EventName.of(record.headers))
         for record in await records(broker, topic)
     ]
 
 
-async def by_spark(broker: Broker, topic: str, *made: tuple[int, Name]) -> None:
+async def by_spark(broker: Broker, topic: str, *made: tuple[int, EventName]) -> None:
     async with AIOKafkaProducer(bootstrap_servers=broker.brokers) as producer:
         for number, name in made:
             await producer.send_and_wait(topic, msgspec.json.encode({"n": number}), headers=name.headers)
@@ -68,7 +68,7 @@ async def reopened(broker: Broker, topic: str, epoch: int) -> KafkaSink:
 async def test_results_name_their_records_in_headers_only(broker: Broker) -> None:
     topic = await broker.create_topic()
     sink = await reopened(broker, topic, 1)
-    one, two = Name("in", 0, 7), Name("in", 1, 3)
+    one, two = EventName("in", 0, 7), EventName("in", 1, 3)
     await sink.commit([released(0, (1, one), (2, one), (3, two), (4, None))], at(in_0=8, in_1=4))
     assert await told(broker, topic) == [(1, one), (2, one), (3, two), (4, None)]
     assert {len(msgspec.json.decode(record.value or b"")) for record in await records(broker, topic)} == {1}
@@ -78,7 +78,7 @@ async def test_results_name_their_records_in_headers_only(broker: Broker) -> Non
 async def test_another_gateway_leaves_out_what_spark_had_delivered(broker: Broker) -> None:
     topic = await broker.create_topic()
     sink = await reopened(broker, topic, 1)
-    seven, eight, nine = (Name("in", 0, offset) for offset in (7, 8, 9))
+    seven, eight, nine = (EventName("in", 0, offset) for offset in (7, 8, 9))
     await sink.commit([released(0, (7, seven))], at(in_0=8))
     before = await results_of(broker, topic).ends()
     assert sink.direct is None
@@ -95,7 +95,7 @@ async def test_another_gateway_leaves_out_what_spark_had_delivered(broker: Broke
     await later.commit([released(1, (8, eight), (80, eight), (81, eight))], at(in_0=9))
     assert later.direct == before, "what Spark has delivered is not passed yet"
     assert not later.passed
-    await later.commit([released(2, (9, nine)), released(3, (10, Name("in", 0, 10)))], at(in_0=11))
+    await later.commit([released(2, (9, nine)), released(3, (10, EventName("in", 0, 10)))], at(in_0=11))
     assert later.direct is None
     assert later.passed
     assert [number for number, _ in await told(broker, topic)] == [7, 8, 80, 9, 81, 10]
@@ -110,13 +110,13 @@ async def test_progress_moves_the_source_and_names_before_it_do_not_count(broker
     sink = await reopened(broker, topic, 1)
     results = results_of(broker, topic)
     await sink.note_direct(at(in_0=0), await results.ends())
-    await by_spark(broker, topic, (0, Name("in", 0, 0)), (1, Name("in", 0, 1)))
+    await by_spark(broker, topic, (0, EventName("in", 0, 0)), (1, EventName("in", 0, 1)))
     ends = await results.ends()
-    await by_spark(broker, topic, (2, Name("in", 0, 2)))
+    await by_spark(broker, topic, (2, EventName("in", 0, 2)))
     await sink.note_direct(at(in_0=2), ends)
     assert sink.source.offsets == {"in/0": 2}
-    assert await results.names_after({}, {"in/0": 2}) == {Name("in", 0, 2): 1}
-    assert await results.names_after(ends, {"in/0": 0}) == {Name("in", 0, 2): 1}
+    assert await results.names_after({}, {"in/0": 2}) == {EventName("in", 0, 2): 1}
+    assert await results.names_after(ends, {"in/0": 0}) == {EventName("in", 0, 2): 1}
     assert await results.names_after({}, {"in/1": 0}) == {}, "of partitions of others"
     await sink.close()
 
@@ -128,17 +128,17 @@ async def test_the_newest_result_tells_how_long_after_its_record_it_came(broker:
     async with AIOKafkaProducer(bootstrap_servers=broker.brokers) as producer:
         await producer.send_and_wait(events, b"old", timestamp_ms=1_000)
         sent = await producer.send_and_wait(events, b"new", timestamp_ms=10_000)
-        name = Name(events, 0, sent.offset)
+        name = EventName(events, 0, sent.offset)
         await producer.send_and_wait(topic, b"{}", headers=name.headers, timestamp_ms=12_500)
     assert await results.newest() == (name, 2.5)
 
 
-NAMES_OF = st.sampled_from([Name("in", partition, offset) for partition in range(2) for offset in range(4)])
+NAMES_OF = st.sampled_from([EventName("in", partition, offset) for partition in range(2) for offset in range(4)])
 
 
 @given(st.lists(NAMES_OF | st.none()), st.dictionaries(NAMES_OF, st.integers(0, 4)))
 def test_of_each_record_the_first_results_are_left_out_as_many_as_are_there(
-    names: Sequence[Name | None], delivered: Mapping[Name, int]
+    names: Sequence[EventName | None], delivered: Mapping[EventName, int]
 ) -> None:
     rows = missing(names, delivered)
     assert rows == sorted(set(rows))
@@ -151,7 +151,7 @@ def test_of_each_record_the_first_results_are_left_out_as_many_as_are_there(
 def test_results_without_names_are_as_they_are() -> None:
     batch = pa.RecordBatch.from_pydict({"n": [1, 2]})
     assert unnamed(batch) == (batch, [])
-    kept, names = unnamed(named((1, None), (2, Name("in", 0, 5))))
+    kept, names = unnamed(named((1, None), (2, EventName("in", 0, 5))))
     assert kept.schema.names == ["n"]
-    assert names == [None, Name("in", 0, 5)]
-    assert Name.of([("spillway-topic", b"in")]) is None
+    assert names == [None, EventName("in", 0, 5)]
+    assert EventName.of([("spillway-topic", b"in")]) is None

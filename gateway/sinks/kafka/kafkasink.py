@@ -25,7 +25,7 @@ from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
-from gateway.sinks.kafka.naming import Name
+from gateway.sinks.kafka.naming import EventName
 from gateway.sinks.kafka.producer import (
     BATCH_BYTES,
     KAFKA_ERRORS,
@@ -174,7 +174,7 @@ class KafkaSink:
         self._direct, self._passed_at, self._maker.delivered = dict(results), None, {}
         await self._transact([], source)
 
-    def leave_out(self, delivered: Mapping[Name, int]) -> None:
+    def leave_out(self, delivered: Mapping[EventName, int]) -> None:
         """Leave out results that Spark has delivered after ``source``, until that part of the source is passed."""
         self._maker.delivered = delivered
         ends: dict[str, int] = {}

@@ -12,7 +12,7 @@ from aiokafka.partitioner import murmur2
 
 from gateway.config.connectors.kafka import LATE_HEADER
 from gateway.sinks.base import ReleasedRows, SinkError
-from gateway.sinks.kafka.naming import Name, missing, unnamed
+from gateway.sinks.kafka.naming import EventName, missing, unnamed
 from gateway.sinks.rows import json_rows
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -43,7 +43,7 @@ class RecordMaker:
         self._key = key
         self._headers = dict(headers)
         self._replaces_by = replaces_by
-        self.delivered: Mapping[Name, int] = {}
+        self.delivered: Mapping[EventName, int] = {}
 
     def records(self, release: ReleasedRows) -> list[KafkaRecord]:
         """Return a record for each row, in order; those of a late release have the header ``spillway-late``.

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.sinks.base import SinkUnavailableError
-from gateway.sinks.kafka.naming import Name
+from gateway.sinks.kafka.naming import EventName
 from gateway.sinks.kafka.producer import KAFKA_ERRORS
 
 _ANSWER_S: Final = 15.0
@@ -40,7 +40,7 @@ class ResultsTopic:
         async with self._consumer() as consumer:
             return {each.partition: end for each, end in (await self._ends(consumer)).items()}
 
-    async def names_after(self, begins: Mapping[int, int], source: Mapping[str, int]) -> Counter[Name]:
+    async def names_after(self, begins: Mapping[int, int], source: Mapping[str, int]) -> Counter[EventName]:
         """Return of which records results are in the topic, and how many.
 
         Args:
@@ -50,18 +50,18 @@ class ResultsTopic:
         Raises:
             SinkUnavailableError: the brokers do not answer.
         """
-        found: Counter[Name] = Counter()
+        found: Counter[EventName] = Counter()
         async with self._consumer() as consumer:
             ends = await self._ends(consumer)
             consumer.assign(list(ends))
             for each in ends:
                 consumer.seek(each, begins.get(each.partition, 0))
             async for records in _until(consumer, ends):
-                names = (Name.of(record.headers) for record in records)
+                names = (EventName.of(record.headers) for record in records)
                 found.update(name for name in names if name is not None and _is_after(name, source))
         return found
 
-    async def newest(self) -> tuple[Name, float] | None:
+    async def newest(self) -> tuple[EventName, float] | None:
         """Return the record that the newest result names, and how long after that record it came, in seconds.
 
         Raises:
@@ -73,7 +73,7 @@ class ResultsTopic:
                 result = await _record_at(consumer, each, end - 1)
                 if result is not None and (newest is None or result.timestamp > newest.timestamp):
                     newest = result
-            name = None if newest is None else Name.of(newest.headers)
+            name = None if newest is None else EventName.of(newest.headers)
             if newest is None or name is None:
                 return None
             event = await _record_at(consumer, TopicPartition(name.topic, name.partition), name.offset)
@@ -107,7 +107,7 @@ class ResultsTopic:
             await close_client(consumer.stop())
 
 
-def _is_after(name: Name, source: Mapping[str, int]) -> bool:
+def _is_after(name: EventName, source: Mapping[str, int]) -> bool:
     begin = source.get(f"{name.topic}/{name.partition}")
     return begin is not None and name.offset >= begin
 
