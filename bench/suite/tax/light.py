@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from suite.row import lasts_s
 from suite.tax.sides import DIRECT, REFERENCE, row
 from suite.turns import OURS
+
+_PATHS = (OURS, REFERENCE, DIRECT)
 
 ROW = row(
     "light",
@@ -13,5 +16,5 @@ ROW = row(
     "500,000 events; between its turns plain Spark is paused, and the gateway has nothing to do. By reference, "
     "direct and in real-time mode: two turns.",
     least=0.9,
-    ours=(OURS, REFERENCE, DIRECT),
+    ours=_PATHS if lasts_s() >= 1 else _PATHS[:2],  # a test of the row need not start the third one
 )
