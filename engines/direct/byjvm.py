@@ -51,14 +51,15 @@ def why_not(columns: StructType, results: StructType, form: RecordFormat, texts:
         return f"its records are {form.kind}{' with drift: strict' if form.strict else ''}, not lenient JSON"
     for what, fields in (("schema", columns), ("results", results)):
         if wrong := next((field for field in fields if not isinstance(field.dataType, _PLAIN)), None):
-            return f"its {what} have {wrong.name} {wrong.dataType.simpleString()}, not text, a number or a boolean"
+            kind = wrong.dataType.simpleString()
+            return f"column {wrong.name} of its {what} is {kind}, not text, a number or a boolean"
     if any(name in columns.names for name in ("_key", "_timestamp", "_headers", "_topic", "_partition", "_offset")):
         return "its schema has columns of the records' metadata"
     if results.names[-len(NAMES) :] != list(NAMES):
         return "its plan does not tell of which event a result is"
     for what, column in texts.items():
-        kind = next((field.dataType for field in results if field.name == column), None)
-        if not isinstance(kind, _TEXTS):
+        found = next((field.dataType for field in results if field.name == column), None)
+        if not isinstance(found, _TEXTS):
             return f"sink.{what} names {column}, which is not text, a whole number or a boolean"
     return ""
 

@@ -76,8 +76,8 @@ class DirectStream:
         self._running: StreamingQuery | None = None
         # In real-time mode each partition has a core for itself all the time; one must be left for others.
         self._real_time = query.base.sparkContext.defaultParallelism > len(self._flow.starts)
-        self._told = -1
         self._ends: tuple[OffsetAt, ...] = ()
+        self._told = tuple(sorted(self._flow.starts, key=_place))
         self._closing, self._ended = threading.Event(), threading.Event()
         self._watching = threading.Thread(target=self._watch, name=f"direct-{query.spec.query}", daemon=True)
 
@@ -123,8 +123,8 @@ class DirectStream:
                 self._watching.join()
             self._running.stop()  # another one, if it has just gone on in micro-batches
             self._wait_for_tasks(self._running)
-            self._tell(self._running)
-        self._on_progress(self._progress((), stopped=True))
+            self._look(self._running)
+        self._on_progress(self._progress(stopped=True))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> StreamingQuery:
@@ -164,12 +164,17 @@ class DirectStream:
             self._ended.wait(_TASK_LOOK_S)
 
     def _watch(self) -> None:
+        told_s = self._clock.now()
         with self.activity.running():
             while not self._closing.wait(_LOOK_S):
                 running = self._running
                 assert running is not None
                 active = running.isActive
-                self._tell(running)
+                self._look(running)
+                # Not for each micro-batch, and also if nothing came: then it shows that the stream lives.
+                if active and self._clock.now() - told_s >= self._flow.checkpoint_s:
+                    told_s = self._clock.now()
+                    self._on_progress(self._progress())
                 if not active and not self._closing.is_set() and not self._goes_on(running):
                     self.death = _reason(running)
                     self._on_death(self.death)
@@ -177,36 +182,33 @@ class DirectStream:
 
     def _goes_on(self, running: StreamingQuery) -> bool:
         """Return whether it ended only because it cannot be in real-time mode: then it goes on in micro-batches."""
-        if not self._real_time or self._told >= 0 or _NOT_REAL_TIME not in _reason(running):
+        if not self._real_time or self._ends or _NOT_REAL_TIME not in _reason(running):
             return False
         self._real_time = False
         self._running = self._start()
         return True
 
-    def _tell(self, running: StreamingQuery) -> None:
-        """Report how far it is, if that is new."""
+    def _look(self, running: StreamingQuery) -> None:
+        """Note how far it is."""
         found: Any = running._jsq.lastProgress()  # noqa: SLF001 - the JVM's has the offsets as text
         if found is None:
             return
-        said = json.loads(found.json())
-        if said["batchId"] == self._told:
-            return
-        self._told = said["batchId"]
-        (source,) = said["sources"]
+        (source,) = json.loads(found.json())["sources"]
         places = [
             OffsetAt(topic, int(number), end)
             for topic, each in source["endOffset"].items()
             for number, end in each.items()
         ]
-        self._on_progress(self._progress(tuple(sorted(places, key=_place)), events=source["numInputRows"]))
+        self._ends = tuple(sorted(places, key=_place))
 
-    def _progress(self, ends: tuple[OffsetAt, ...], *, events: int = 0, stopped: bool = False) -> DirectProgress:
-        self._ends = ends or self._ends
-        spec = self.query.spec
+    def _progress(self, *, stopped: bool = False) -> DirectProgress:
+        spec, ends = self.query.spec, self._ends or self._told
+        events = sum(end.offset - before.offset for before, end in zip(self._told, ends, strict=True))
+        self._told = ends
         return DirectProgress(
             query=spec.query,
             epoch=spec.epoch,
-            ends=self._ends,
+            ends=ends,
             events=events,
             real_time=self._real_time,
             stopped=stopped,

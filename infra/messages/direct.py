@@ -50,7 +50,7 @@ class DirectProgress(Message, frozen=True, kw_only=True):
     Attributes:
         query: its name, as ``direct_name`` gives it.
         epoch: of the gateway that opened it.
-        ends: of each partition; none if the host stopped before the first of these moments.
+        ends: of each partition; those of the last progress if nothing came since.
         events: how many events were read since the last progress.
         real_time: whether Spark runs it in real-time mode; otherwise in micro-batches.
         stopped: the host has stopped it, and writes nothing more; of later events some results may be written.

@@ -175,8 +175,8 @@ def test_results_are_written_as_the_gateway_writes_them(spark: SparkSession, row
         (DDL, DDL, RecordFormat(), {"key": "value"}, "sink.key names value, which is not text"),
         (DDL, DDL, RecordFormat(strict=True), {}, "with drift: strict"),
         (DDL, DDL, RecordFormat(kind="raw"), {}, "its records are raw"),
-        (f"{DDL}, at TIMESTAMP", DDL, RecordFormat(), {}, "its schema have at timestamp"),
-        (DDL, f"{DDL}, at DATE", RecordFormat(), {}, "its results have at date"),
+        (f"{DDL}, at TIMESTAMP", DDL, RecordFormat(), {}, "column at of its schema is timestamp"),
+        (DDL, f"{DDL}, at DATE", RecordFormat(), {}, "column at of its results is date"),
         (f"{DDL}, _offset BIGINT", DDL, RecordFormat(), {}, "columns of the records' metadata"),
     ],
 )
@@ -247,9 +247,17 @@ async def test_a_host_carries_partitions_until_it_is_to_stop(
         found = await results(broker, out, len(expected(numbers)))
         assert sorted((row for row, _ in found), key=lambda row: row["id"]) == expected(numbers)
         assert {(row["id"] % 2, row["id"] // 2) for row, _ in found} == {(int(p), int(o)) for _, (_, p, o) in found}
-        progress, _ = await gateway.expect(DirectProgress)
+        ends, read = (OffsetAt(topic, 0, 50), OffsetAt(topic, 1, 50)), 0
+        while True:
+            progress, _ = await gateway.expect(DirectProgress)
+            read += progress.events
+            if progress.ends == ends:
+                break
         assert progress.real_time is real_time
-        assert progress.ends == (OffsetAt(topic, 0, 50), OffsetAt(topic, 1, 50))
+        assert read == 70, "each event is counted once"
+        # It shows that it lives, although nothing comes.
+        progress, _ = await gateway.expect(DirectProgress)
+        assert (progress.ends, progress.events, progress.stopped) == (ends, 0, False)
         await produced(broker, topic, range(100, 200))
         await results(broker, out, len(expected([*numbers, *range(100, 200)])))
         await gateway.link.send(CloseQuery(query=spec.query, epoch=1))

@@ -105,7 +105,6 @@ class DirectCarrier:
         self._sink, self._results, self._clock, self._on_events = sink, results, clock, on_events
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
         self._said: asyncio.Queue[DirectProgress | QueryFailed] = asyncio.Queue()
-        self.real_time: bool | None = None
 
     @property
     def trouble(self) -> str:
@@ -201,9 +200,10 @@ class DirectCarrier:
                 return position, said
             if said.stopped:
                 continue  # of an earlier turn
-            self.real_time = said.real_time
             self._on_events(said.events)
-            position = _after(position, said)
+            if (after := _after(position, said)) == position:
+                continue  # it lives; results of later events may be written meanwhile
+            position = after
             await self._note(position, known[0])
             known.append(await self._ask_ends())
             reached("direct.progress")
