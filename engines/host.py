@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from pyspark.sql import SparkSession
 
+from engines.direct.cores import RealTimeCores
 from engines.direct.stream import DirectStream
 from engines.hostfacts import End, HostFile, HostSettings
 from engines.opened import Engine, Opened, Owner
@@ -108,6 +109,7 @@ class Host:
         self._server = HostServer(identity, user_data, runtime_ahead(settings.conf), clock=clock)
         self._tables = TableFiles(settings.workdir, self._server.tables)
         self._feeds = FeedServer()
+        self._cores = RealTimeCores()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
         self._copies = StateCopies(settings.workdir, self._loop, self._server.send)
@@ -292,8 +294,8 @@ class Host:
         query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)
-        if spec.direct is None and (carried := self._slots.get(direct_name(spec.query))) is not None:
-            await self._take_back(carried)
+        if spec.direct is None:
+            await self._take_back(spec.query)
         owner = Owner(session, spec.epoch)
         present = slot.opened
         if present is not None and present.can_serve(query):
@@ -321,7 +323,7 @@ class Host:
         reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
         engine: Engine
         if query.spec.direct is not None:
-            engine = DirectStream(query, self._clock, opened.tell, died)
+            engine = DirectStream(query, self._clock, self._cores, opened.tell, died)
         elif query.plan.stateful:
             engine = StatefulStream(query, self._feeds, self._clock, reports)
         else:
@@ -329,12 +331,14 @@ class Host:
         engine.open()
         return engine
 
-    async def _take_back(self, carried: _Slot) -> None:
+    async def _take_back(self, query: str) -> None:
         """End what the host carries of a query by itself: an earlier gateway had asked for it."""
-        async with carried.lock:
-            opened, carried.opened = carried.opened, None
-            if opened is not None:
-                await in_thread(opened.close)
+        for name in [each for each in self._slots if each.startswith(direct_name(query))]:
+            carried = self._slots[name]
+            async with carried.lock:
+                opened, carried.opened = carried.opened, None
+                if opened is not None:
+                    await in_thread(opened.close)
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
         slot = self._slots.get(query)

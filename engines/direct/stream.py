@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from engines.direct import byjvm
+from engines.direct.cores import RealTimeCores
 from engines.direct.kafkaoptions import options
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
@@ -43,6 +44,7 @@ class DirectStream:
     Args:
         query: its results name their events; its request has ``reads`` and ``direct``.
         clock: measures Spark's work.
+        cores: of the host, for real-time mode.
         on_progress: called with each progress, on a thread of this stream.
         on_death: called with the reason when it ends without ``close``, on that thread.
 
@@ -60,12 +62,13 @@ class DirectStream:
         self,
         query: KnownQuery,
         clock: Clock,
+        cores: RealTimeCores,
         on_progress: Callable[[DirectProgress], None],
         on_death: Callable[[str], None],
     ) -> None:
         assert query.spec.direct is not None
         assert query.spec.reads is not None
-        self.query, self._clock = query, clock
+        self.query, self._clock, self._cores = query, clock, cores
         self.progress = ResumePoint()
         self.activity = Activity(clock)
         self.death = ""
@@ -74,8 +77,7 @@ class DirectStream:
         self._session = sibling(query.base)
         self._folder = scratch_folder("direct")
         self._running: StreamingQuery | None = None
-        # In real-time mode each partition has a core for itself all the time; one must be left for others.
-        self._real_time = query.base.sparkContext.defaultParallelism > len(self._flow.starts)
+        self._has_cores = 0
         self._ends: tuple[OffsetAt, ...] = ()
         self._told = tuple(sorted(self._flow.starts, key=_place))
         self._closing, self._ended = threading.Event(), threading.Event()
@@ -107,6 +109,7 @@ class DirectStream:
         """
         if refusal := why_not_direct(self.query, self._reading, self._flow):
             raise RefusedError(f"query {self.query.spec.query}: {refusal}")
+        self._has_cores = self._cores.take(len(self._flow.starts), self._session.sparkContext.defaultParallelism)
         try:
             self._running = self._start()
         except Exception as error:  # Spark may raise anything
@@ -125,7 +128,16 @@ class DirectStream:
             self._wait_for_tasks(self._running)
             self._look(self._running)
         self._on_progress(self._progress(stopped=True))
+        self._free_cores()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _real_time(self) -> bool:
+        return self._has_cores > 0
+
+    def _free_cores(self) -> None:
+        freed, self._has_cores = self._has_cores, 0
+        self._cores.give_back(freed)
 
     def _start(self) -> StreamingQuery:
         writer = self._records().writeStream.format("kafka").options(**options(self._flow.access))
@@ -177,6 +189,7 @@ class DirectStream:
                     self._on_progress(self._progress())
                 if not active and not self._closing.is_set() and not self._goes_on(running):
                     self.death = _reason(running)
+                    self._free_cores()
                     self._on_death(self.death)
                     return
 
@@ -184,7 +197,7 @@ class DirectStream:
         """Return whether it ended only because it cannot be in real-time mode: then it goes on in micro-batches."""
         if not self._real_time or self._ends or _NOT_REAL_TIME not in _reason(running):
             return False
-        self._real_time = False
+        self._free_cores()
         self._running = self._start()
         return True
 

@@ -116,11 +116,11 @@ class Opener:
         other.define(definition, up_to_date=False)
         return other
 
-    def carried(self, identity: Identity) -> OpenQuery:
-        """Return the request by which home carries the query from Kafka to Kafka by itself, without its flow."""
+    def carried(self, identity: Identity, part: str) -> OpenQuery:
+        """Return the request by which home carries a part of the query from Kafka to Kafka, without its flow."""
         return msgspec.structs.replace(
             self.definition,
-            query=direct_name(self.definition.query),
+            query=direct_name(self.definition.query, part),
             epoch=identity.epoch,
             code_hash=identity.code_hash,
             reads=reading_of(self._config, self._private),

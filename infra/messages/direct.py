@@ -10,9 +10,12 @@ from infra.messages.reading import BrokerAccess
 _DIRECT = "~direct"
 
 
-def direct_name(query: str) -> str:
-    """Return the name by which a host knows the part of a query that it carries by itself."""
-    return f"{query}{_DIRECT}"
+def direct_name(query: str, part: str = "") -> str:
+    """Return the name by which a host knows a part of a query that it carries by itself.
+
+    The name without a part begins those of all its parts.
+    """
+    return f"{query}{_DIRECT}{part}"
 
 
 class OffsetAt(msgspec.Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import ReleasedRows
+from gateway.sinks.kafka.carried import UNKNOWN, CarriedParts
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from gateway.sinks.kafka.naming import EventName, missing, unnamed
 from gateway.sinks.kafka.resultstopic import ResultsTopic
@@ -82,16 +83,17 @@ async def test_another_gateway_leaves_out_what_spark_had_delivered(broker: Broke
     await sink.commit([released(0, (7, seven))], at(in_0=8))
     before = await results_of(broker, topic).ends()
     assert sink.direct is None
-    await sink.note_direct(at(in_0=8), before)
+    await sink.note_direct("0", {"in/0": 8}, before)
     await by_spark(broker, topic, (8, eight), (80, eight), (9, nine))
     await sink.close()
 
     later = await reopened(broker, topic, 2)
     assert later.direct == before
     assert later.source.offsets == {"in/0": 8}
-    delivered = await results_of(broker, topic).names_after(before, later.source.offsets)
+    delivered, ends = await results_of(broker, topic).names_after(before, later.source.offsets)
+    assert (await results_of(broker, topic).names_after(ends, later.source.offsets))[0] == {}
     assert delivered == Counter({eight: 2, nine: 1})
-    later.leave_out(delivered)
+    later.leave_out(UNKNOWN, delivered)
     await later.commit([released(1, (8, eight), (80, eight), (81, eight))], at(in_0=9))
     assert later.direct == before, "what Spark has delivered is not passed yet"
     assert not later.passed
@@ -109,28 +111,80 @@ async def test_progress_moves_the_source_and_names_before_it_do_not_count(broker
     topic = await broker.create_topic()
     sink = await reopened(broker, topic, 1)
     results = results_of(broker, topic)
-    await sink.note_direct(at(in_0=0), await results.ends())
+    await sink.note_direct("0", {"in/0": 0}, await results.ends())
     await by_spark(broker, topic, (0, EventName("in", 0, 0)), (1, EventName("in", 0, 1)))
     ends = await results.ends()
     await by_spark(broker, topic, (2, EventName("in", 0, 2)))
-    await sink.note_direct(at(in_0=2), ends)
+    await sink.note_direct("0", {"in/0": 2}, ends)
     assert sink.source.offsets == {"in/0": 2}
-    assert await results.names_after({}, {"in/0": 2}) == {EventName("in", 0, 2): 1}
-    assert await results.names_after(ends, {"in/0": 0}) == {EventName("in", 0, 2): 1}
-    assert await results.names_after({}, {"in/1": 0}) == {}, "of partitions of others"
+
+    async def names(begins: Mapping[int, int], source: Mapping[str, int]) -> Mapping[EventName, int]:
+        return (await results.names_after(begins, source))[0]
+
+    assert await names({}, {"in/0": 2}) == {EventName("in", 0, 2): 1}
+    assert await names(ends, {"in/0": 0}) == {EventName("in", 0, 2): 1}
+    assert await names({}, {"in/1": 0}) == {}, "of partitions of others"
     await sink.close()
 
 
 async def test_the_newest_result_tells_how_long_after_its_record_it_came(broker: Broker) -> None:
     events, topic = await broker.create_topic(), await broker.create_topic()
     results = results_of(broker, topic)
-    assert await results.newest() is None
+    places = {f"{events}/0"}
+    assert await results.newest(places) is None
     async with AIOKafkaProducer(bootstrap_servers=broker.brokers) as producer:
         await producer.send_and_wait(events, b"old", timestamp_ms=1_000)
         sent = await producer.send_and_wait(events, b"new", timestamp_ms=10_000)
         name = EventName(events, 0, sent.offset)
         await producer.send_and_wait(topic, b"{}", headers=name.headers, timestamp_ms=12_500)
-    assert await results.newest() == (name, 2.5)
+        other = EventName("other", 3, 7)
+        await producer.send_and_wait(topic, b"{}", headers=other.headers, timestamp_ms=20_000)
+    assert await results.newest(places) == (name, 2.5)
+    assert await results.newest({"other/0"}) is None
+
+
+async def test_while_spark_carries_a_part_the_gateway_commits_others(broker: Broker) -> None:
+    topic = await broker.create_topic()
+    sink = await reopened(broker, topic, 1)
+    before = await results_of(broker, topic).ends()
+    await sink.note_direct("0", {"in/0": 8}, before)
+    await sink.commit([released(0, (3, EventName("in", 1, 3)))], at(in_0=5, in_1=4))
+    assert sink.source.offsets == {"in/0": 8, "in/1": 4}, "a run that was read earlier does not take Spark back"
+    assert sink.direct == before
+    await sink.note_direct("0", {"in/0": 9}, before)
+    assert sink.source.offsets == {"in/0": 9, "in/1": 4}
+    await sink.close()
+    later = await reopened(broker, topic, 2)
+    assert later.source.offsets == {"in/0": 9, "in/1": 4}
+    assert later.direct == before
+    assert not later.passed
+    later.leave_out(UNKNOWN, {})
+    assert later.passed
+    await later.note_direct("1", {"in/1": 4}, {0: 2})
+    assert later.direct == {0: 2}
+    await later.close()
+
+
+def test_of_several_parts_the_earliest_result_counts_until_its_part_is_passed() -> None:
+    parts = CarriedParts()
+    assert parts.results() is None
+    parts.note("0", {"in/0": 5}, {0: 10, 1: 4})
+    parts.note("1", {"in/1": 7}, {0: 8, 1: 6, 2: 9})
+    assert parts.settled
+    assert parts.results() == {0: 8, 1: 4}, "a partition that one note does not have is read from its start"
+    parts.leave_out("1", {EventName("in", 1, 8): 2})
+    assert not parts.settled
+    assert parts.names == {EventName("in", 1, 8): 2}
+    assert parts.merged(at(in_0=3, in_1=9)).offsets == {"in/0": 5, "in/1": 9}
+    assert parts.passed(at(in_0=99, in_1=8)) == []
+    passed = parts.passed(at(in_0=99, in_1=9))
+    assert passed == ["1"]
+    assert parts.results(passed) == {0: 10, 1: 4}
+    parts.forget(passed)
+    assert parts.settled
+    assert parts.names == {}
+    parts.leave_out("0", {})
+    assert parts.settled, "Spark has delivered nothing that the gateway would read again"
 
 
 NAMES_OF = st.sampled_from([EventName("in", partition, offset) for partition in range(2) for offset in range(4)])

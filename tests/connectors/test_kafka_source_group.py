@@ -18,6 +18,7 @@ from aiokafka.admin import NewPartitions
 
 from gateway.connectors.position import Position
 from gateway.sources.kafka.kafkasource import KafkaSource
+from infra.rows.base import SourceUnavailableError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sources import lines, make_source, put, reading
 from tests.connectors.source_contract import DEADLINE_S, SCHEMA, read, rows
@@ -72,17 +73,42 @@ async def test_lent_partitions_are_handed_over_only_once_they_are_taken_back(bro
     await put(broker, topic, lines(rows(0, 19)))
     async with reading(make_source(broker, topic, owner="a")) as a:
         await a.until(lambda: len(a.numbers()) == 20, "all is read and acknowledged")
-        assert a.source.places() == {f"{topic}/0": 10, f"{topic}/1": 10}
-        wanted = a.source.lend()
-        assert not wanted.is_set()
+        places = a.source.places()
+        assert places == {f"{topic}/0": 10, f"{topic}/1": 10}
+        assert a.source.lend(places) == places
+        assert not a.source.wanted_back
         async with reading(make_source(broker, topic, owner="b")) as b:
-            await a.until(wanted.is_set, "the group wants some back")
+            await a.until(lambda: a.source.wanted_back, "the group wants some back")
             await put(broker, topic, lines(rows(20, 39)))
             assert b.source.places() == {}
             assert b.numbers() == []
-            a.source.take_back()
+            a.source.take_back(places)
             await b.until(lambda: len(a.numbers()) + len(b.numbers()) >= 40, "the rest is read")
             assert sorted(a.numbers() + b.numbers()) == list(range(40))
+
+
+async def test_a_lent_partition_is_not_read_until_it_is_taken_back_where_it_was_left(broker: Broker) -> None:
+    topic = await broker.create_topic(partitions=2)
+    zero, one = f"{topic}/0", f"{topic}/1"
+    await put(broker, topic, lines(rows(0, 19)))
+    async with reading(make_source(broker, topic, owner="a")) as a:
+        await a.until(lambda: len(a.numbers()) == 20, "all is read and acknowledged")
+        assert a.source.lend([one]) == {one: 10}
+        assert a.source.places() == {zero: 10}
+        with pytest.raises(SourceUnavailableError, match=one):
+            a.source.lend([one])
+        await put(broker, topic, lines(rows(20, 59)))
+        await a.until(lambda: len(a.numbers()) == 40, "the other partition is read")
+        await a.until(lambda: a.source.settled([zero]), "and acknowledged")
+        assert await a.source.lent_ends() == {one: 30}
+        assert a.source.places() == {zero: 30}
+        # Somebody else has delivered ten of the twenty.
+        a.source.take_back({one: 20})
+        await a.until(lambda: len(a.numbers()) == 50, "the rest is read")
+        assert a.source.places() == {zero: 30, one: 30}
+        assert await a.source.lent_ends() == {}
+        ends = {place: offset for chunk in a.chunks for place, offset in chunk.end.offsets.items()}
+        assert ends == {zero: 30, one: 30}
 
 
 async def test_a_close_commits_what_is_acknowledged_and_not_more(broker: Broker) -> None:

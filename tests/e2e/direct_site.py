@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +21,9 @@ from tests.e2e.harness import Gateway, end_hosts, kill_gateways, until
 PARTITIONS = 2
 JARS = Path(__file__).parents[2] / "build" / "spark-kafka" / "jars"
 SPARK = {"master": "local[3]", "conf": {"spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar"))))}}
+
+
+_TURN = re.compile(r"(?P<who>Spark carries|the gateway takes over) (?P<places>[^\s,]+/\d+(?:, [^\s,]+/\d+)*) ")
 
 
 def event(number: int) -> bytes:
@@ -59,6 +64,7 @@ class Site:
         }
         private = {"data_path": "direct"}
         self.gateway = Gateway(self.folder, self.state_dir, {"carried": query}, spark=SPARK, private=private)
+        self._logged = len(self.gateway.log.read_text()) if self.gateway.log.exists() else 0
         with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
             self.gateway.start()
 
@@ -111,14 +117,19 @@ class Site:
         """Return whether the gateways have logged this."""
         return text in self.gateway.log.read_text()
 
-    @property
-    def turns(self) -> int:
-        """How often Spark began to carry the query."""
-        return self.gateway.log.read_text().count("Spark carries it")
+    def carried(self) -> set[int]:
+        """Return which partitions Spark carries, as the present gateway has logged it."""
+        found: set[int] = set()
+        for line in self.gateway.log.read_text()[self._logged :].splitlines():
+            if (turn := _TURN.search(line)) is None:
+                continue
+            numbers = {int(place.rpartition("/")[2]) for place in turn["places"].split(", ")}
+            found = found | numbers if turn["who"] == "Spark carries" else found - numbers
+        return found
 
-    def wait_until_carried(self, times: int = 1) -> None:
-        """Wait until Spark began to carry it so often."""
-        until(lambda: self.turns >= times, f"Spark carries it, {times}")
+    def wait_until_carried(self, partitions: Collection[int] = range(PARTITIONS)) -> None:
+        """Wait until Spark carries these partitions."""
+        until(lambda: self.carried() >= set(partitions), f"Spark carries partitions {partitions}")
 
     def assert_exact(self, numbers: range, *, once: bool = True) -> None:
         """Check the results; without ``once`` those count once that name the same event."""

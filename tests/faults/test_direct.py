@@ -42,13 +42,11 @@ def strikes_of(scale: Scale) -> list[tuple[str, str]]:
 
 def strike(site: Site, place: str, victim: str, first: int) -> None:
     """Kill something when a gateway reaches a place; meanwhile events come, from this number on."""
-    before = site.turns if first else 0
     site.start(f"{place}={'kill' if victim == 'gateway' else 'stop'}@1")
     process = psutil.Process(site.gateway.process.pid)  # type: ignore[union-attr]
-    site.produce(range(first, first + PART))
-    if place in ENDS:
-        until(lambda: site.turns > before or not runs(process), "Spark carries it")
-        site.produce(range(0), b"no JSON")
+    site.produce(range(first, first + PART // 2))
+    until(lambda: site.carried() or not runs(process), "Spark carries some")
+    site.produce(range(first + PART // 2, first + PART), *([b"no JSON"] if place in ENDS else []))
     if victim == "gateway":
         until(lambda: not runs(process), f"{place} is reached")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.query.direct.rule import DirectRule, DirectTerms
+from gateway.query.direct.rule import DirectRule, DirectTerms, Lateness
 
 TERMS = DirectTerms(late_above_s=2.0, late_for_s=1.0, calm_s=5.0, pause_s=10.0, most_pause_s=60.0)
 
@@ -27,12 +27,22 @@ def test_a_query_must_be_calm_for_a_while() -> None:
 
 
 def test_one_late_result_is_not_enough() -> None:
-    rule = DirectRule(TERMS)
-    assert not rule.is_late(0.0, 2.1)
-    assert not rule.is_late(0.5, 2.0)
-    assert not rule.is_late(0.9, 3.0)
-    assert not rule.is_late(1.8, 3.0)
-    assert rule.is_late(2.0, 3.0)
+    late = Lateness(TERMS)
+    assert not late.to_take(0.0, 2.1, 4)
+    assert not late.to_take(0.5, 2.0, 4)
+    assert not late.to_take(0.9, 3.0, 4)
+    assert not late.to_take(1.8, 3.0, 4)
+    assert late.to_take(2.0, 3.0, 4)
+
+
+def test_the_gateway_takes_half_of_the_parts_and_then_half_of_the_rest() -> None:
+    late, carried, taken = Lateness(TERMS), 4, []
+    for tenths in range(60):
+        found = late.to_take(tenths / 10, 9.0, carried)
+        carried -= found
+        if found:
+            taken.append((tenths / 10, found))
+    assert taken == [(1.0, 2), (2.1, 1), (3.2, 1)]
 
 
 def test_after_a_failure_the_gateway_keeps_it_for_longer_and_longer() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.models import QueryConfig
+from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.referring.paths import DataPath
 from gateway.query.flow.runlog import RunLog
 from gateway.query.identity import Identity
@@ -30,6 +32,7 @@ class CarriedQuery(RefreshedQuery):
     _identity: Identity
     _source: WithReplays
     _clock: Clock
+    _loader: RunLoader
     _direct: DirectTurns | None = None
 
     def _make_direct(self, sink: OwnedSink, log: RunLog) -> DirectTurns | None:
@@ -47,14 +50,14 @@ class CarriedQuery(RefreshedQuery):
         return make_turns(
             self.name,
             self.config,
-            self._opener.carried(self._identity),
+            partial(self._opener.carried, self._identity),
             self._home_connection,
             sink=sink,
             source=self._source,
             log=log,
             ingress=self.ingress,
             pipeline=self.pipeline,
-            on_turn=self._turned,
+            owner=self,
             carries=carries,
             clock=self._clock,
         )
@@ -64,5 +67,16 @@ class CarriedQuery(RefreshedQuery):
         """Why the brokers cannot be asked while Spark carries it; empty if they can."""
         return "" if self._direct is None else self._direct.trouble
 
-    def _turned(self, by_spark: bool, reason: str) -> None:
-        self.data_path = DataPath("direct") if by_spark else DataPath("gateway", f"for now: {reason}")
+    def on_turn(self, carried: int, parts: int, reason: str) -> None:
+        """See ``TurnsOwner.on_turn``."""
+        if not carried:
+            self.data_path = DataPath("gateway", f"for now: {reason}")
+        elif carried == parts:
+            self.data_path = DataPath("direct")
+        else:
+            why = f": {reason}" if reason else ""
+            self.data_path = DataPath("direct", f"Spark carries {carried} of {parts} parts for now{why}")
+
+    def on_arrived(self, events: int, since_s: float, now_s: float) -> None:
+        """See ``TurnsOwner.on_arrived``."""
+        self.pipeline.carried(events, self._loader.bytes_of(events), since_s, now_s)

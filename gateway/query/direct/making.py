@@ -1,4 +1,4 @@
-"""Makes what lets Spark carry a query, from the parts of the query."""
+"""Makes what shares a query with Spark, from the parts of the query."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from gateway.config.models import KafkaSinkConfig, QueryConfig
 from gateway.connectors.kafkaclients import access_of, client_settings
 from gateway.hosts.connection import Connection
 from gateway.query.direct.carrier import DirectCarrier
-from gateway.query.direct.rule import DirectRule, DirectTerms
-from gateway.query.direct.turns import DirectTurns
+from gateway.query.direct.notes import DeliveryNotes
+from gateway.query.direct.rule import DirectTerms
+from gateway.query.direct.turns import DirectTurns, TurnsOwner
 from gateway.query.flow.ingress import Ingress
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import RunLog
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from gateway.sinks.kafka.resultstopic import ResultsTopic
 from gateway.sinks.owned import OwnedSink
+from gateway.sources.kafka.kafkasource import KafkaSource
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.messages import DirectFlow, OpenQuery
-from policies.signals import HOME
 
 
 def has_delivered(sink: OwnedSink) -> bool:
@@ -30,7 +31,7 @@ def has_delivered(sink: OwnedSink) -> bool:
 def make_turns(
     name: str,
     config: QueryConfig,
-    message: OpenQuery,
+    message_of: Callable[[str], OpenQuery],
     home: Callable[[], Connection | None],
     *,
     sink: OwnedSink,
@@ -38,51 +39,49 @@ def make_turns(
     log: RunLog,
     ingress: Ingress,
     pipeline: Pipeline,
-    on_turn: Callable[[bool, str], None],
+    owner: TurnsOwner,
     carries: bool,
     clock: Clock,
 ) -> DirectTurns:
-    """Return what takes turns in delivering a query.
+    """Return what shares a query with Spark.
 
     Args:
         name: the query's.
         config: the query's config; source and sink are Kafka's.
-        message: see ``DirectCarrier``.
+        message_of: returns the request by which home carries the part with a name; see ``DirectCarrier``.
         home: see ``DirectCarrier``.
         sink: the query's, opened.
         source: the query's, opened.
         log: the run log.
         ingress: reads for the gateway.
         pipeline: delivers what the gateway has read.
-        on_turn: see ``DirectTurns``.
+        owner: see ``DirectTurns``.
         carries: see ``DirectTurns``.
         clock: time.
     """
-    into, inner = config.sink, sink.inner
+    into, inner, main = config.sink, sink.inner, source.main
     assert isinstance(into, KafkaSinkConfig)
     assert isinstance(inner, KafkaSink)
+    assert isinstance(main, KafkaSource)
     flow = DirectFlow(
         starts=(), access=access_of(into), topic=into.topic, key=into.key or "", headers=tuple(into.headers.items())
     )
-    results = ResultsTopic(client_settings(into), into.topic)
-    limits, tally = config.thresholds, pipeline.tally
+    notes = DeliveryNotes(inner, ResultsTopic(client_settings(into), into.topic), clock)
+    limits, carried = config.thresholds, pipeline.tally.carried
 
-    def on_events(events: int) -> None:
-        tally.events += events
-        tally.events_by_lane[HOME] += events
+    def carrier_of(part: str) -> DirectCarrier:
+        return DirectCarrier(part, message_of(part), flow, home, notes, clock, carried)
 
-    carrier = DirectCarrier(message, flow, home, inner, results, clock, on_events)
-    rule = DirectRule(DirectTerms(late_above_s=limits.send_above_s, late_for_s=limits.tolerance_s))
     return DirectTurns(
         name,
-        carrier,
-        rule,
-        source=source,
+        carrier_of,
+        notes,
+        DirectTerms(late_above_s=limits.send_above_s, late_for_s=limits.tolerance_s),
+        source=main,
         log=log,
         ingress=ingress,
         pipeline=pipeline,
-        late_above_s=limits.send_above_s,
-        on_turn=on_turn,
+        owner=owner,
         carries=carries,
         clock=clock,
     )

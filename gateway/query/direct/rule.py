@@ -1,7 +1,8 @@
-"""When Spark carries a query by itself, and when its events pass through the gateway. Pure: time is an argument."""
+"""When Spark carries parts of a query by itself, and when they pass through the gateway. Pure: time is an argument."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -11,9 +12,9 @@ class DirectTerms:
 
     Attributes:
         late_above_s: a latency above this is too much.
-        late_for_s: for so long, before the gateway takes over.
-        calm_s: nothing may have gone to VMs, and nothing waited, for so long before Spark carries the query.
-        pause_s: how long the gateway keeps the query after Spark has failed to carry it; doubled each time.
+        late_for_s: for so long, before the gateway takes over some parts.
+        calm_s: nothing may have gone to VMs, and nothing waited, for so long before Spark carries a part.
+        pause_s: how long the gateway keeps a part after Spark has failed to carry it; doubled each time.
         most_pause_s: at most.
     """
 
@@ -25,7 +26,7 @@ class DirectTerms:
 
 
 class DirectRule:
-    """Decides for one query.
+    """Decides for one part when Spark carries it.
 
     Args:
         terms: how.
@@ -34,12 +35,11 @@ class DirectRule:
     def __init__(self, terms: DirectTerms) -> None:
         self._terms = terms
         self._calm_since_s: float | None = None
-        self._late_since_s: float | None = None
         self._not_before_s = float("-inf")
         self._failures = 0
 
     def may_begin(self, now_s: float, *, calm: bool) -> bool:
-        """Return whether Spark is to carry the query from now on.
+        """Return whether Spark is to carry the part from now on.
 
         Args:
             now_s: now.
@@ -52,21 +52,45 @@ class DirectRule:
             self._calm_since_s = now_s
         return now_s >= max(self._calm_since_s + self._terms.calm_s, self._not_before_s)
 
-    def is_late(self, now_s: float, latency_s: float) -> bool:
-        """Return whether the gateway is to take over, as the latency has been too high for long enough."""
-        if latency_s <= self._terms.late_above_s:
-            self._late_since_s = None
-            return False
-        if self._late_since_s is None:
-            self._late_since_s = now_s
-        return now_s - self._late_since_s >= self._terms.late_for_s
-
     def ended(self, now_s: float, *, failed: bool) -> None:
         """Note that the gateway has taken over; ``failed``: Spark could not go on."""
-        self._calm_since_s = self._late_since_s = None
+        self._calm_since_s = None
         if not failed:
             self._failures = 0
             return
         pause_s = min(self._terms.pause_s * 2.0**self._failures, self._terms.most_pause_s)
         self._failures += 1
         self._not_before_s = now_s + pause_s
+
+
+class Lateness:
+    """Decides how many parts the gateway takes over because results come too late.
+
+    Half of the parts relieve home noticeably, and leave the rest undisturbed; if that is not enough, half of what is
+    left follows, and so on.
+
+    Args:
+        terms: how.
+    """
+
+    def __init__(self, terms: DirectTerms) -> None:
+        self._terms = terms
+        self._since_s: float | None = None
+
+    def to_take(self, now_s: float, latency_s: float, carried: int) -> int:
+        """Return how many parts the gateway is to take over.
+
+        Args:
+            now_s: now.
+            latency_s: of the newest result.
+            carried: how many parts Spark carries.
+        """
+        if latency_s <= self._terms.late_above_s:
+            self._since_s = None
+            return 0
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < self._terms.late_for_s:
+            return 0
+        self._since_s = None  # those that are left get time to recover
+        return math.ceil(carried / 2)

@@ -1,43 +1,91 @@
-"""The gateway and Spark take turns in delivering one query."""
+"""The gateway and Spark deliver one query together: each part of its source is with one of them at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.query.direct.carrier import Carried, DirectCarrier
-from gateway.query.direct.rule import DirectRule
+from gateway.query.direct.notes import DeliveryNotes
+from gateway.query.direct.rule import DirectRule, DirectTerms, Lateness
 from gateway.query.flow.ingress import Ingress
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import RunLog
+from gateway.sinks.kafka.carried import UNKNOWN
+from gateway.sinks.kafka.naming import EventName
 from gateway.sources.kafka.kafkasource import KafkaSource
-from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
+from infra.rows.base import SourceUnavailableError
 from infra.together import end_tasks
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
-_IDLE_S: Final = 0.02
+_COUNT_S: Final = 0.5
+_DRAIN_S: Final = 0.02
+_LATE_LOOK_S: Final = 2.0
+"""How often the latency of the newest result is looked at."""
+_MOST_PARTS: Final = 4
+"""Each part is a stream of its own, which costs Spark something also while nothing comes."""
+_WANTED: Final = "the consumer group wants some of its partitions back"
+
+
+class TurnsOwner(Protocol):
+    """Is told what happens."""
+
+    def on_turn(self, carried: int, parts: int, reason: str) -> None:
+        """Note how many parts Spark carries, of how many, and why the gateway has taken over the last one."""
+        ...
+
+    def on_arrived(self, events: int, since_s: float, now_s: float) -> None:
+        """Note that so many events came between two times for Spark to read."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Some partitions of the source.
+
+    Attributes:
+        name: among the parts of the query.
+        carrier: lets Spark carry it.
+        rule: when.
+        places: its partitions, as ``<topic>/<partition>``.
+        turn: Spark's; None while the gateway reads the part.
+        asked: set with the reason for which the gateway is to take over.
+    """
+
+    name: str
+    carrier: DirectCarrier
+    rule: DirectRule
+    places: tuple[str, ...] = ()
+    turn: asyncio.Task[None] | None = None
+    asked: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def ask(self, reason: str) -> None:
+        if not self.asked.done():
+            self.asked.set_result(reason)
 
 
 class DirectTurns:
-    """Reads a query's events through the gateway, or lets Spark carry it, as a rule says.
+    """Reads the parts of a query's source through the gateway, or lets Spark carry them, as a rule says.
 
     Args:
         name: the query's.
-        carrier: lets Spark carry it.
-        rule: decides.
-        source: the query's, with replayed dead letters; its main one is a topic.
+        carrier_of: makes what lets Spark carry the part with a name.
+        notes: of the query.
+        terms: of the rule.
+        source: the query's; its main one is a topic.
         log: the run log.
         ingress: reads for the gateway.
         pipeline: delivers what the gateway has read.
-        late_above_s: what waits for longer is no calm.
-        on_turn: called with whether Spark carries the query, and why it does not any more.
+        owner: is told.
         carries: whether Spark is to carry it at all; otherwise only what it has delivered before is left out.
         clock: time.
     """
@@ -45,101 +93,171 @@ class DirectTurns:
     def __init__(
         self,
         name: str,
-        carrier: DirectCarrier,
-        rule: DirectRule,
+        carrier_of: Callable[[str], DirectCarrier],
+        notes: DeliveryNotes,
+        terms: DirectTerms,
         *,
-        source: WithReplays,
+        source: KafkaSource,
         log: RunLog,
         ingress: Ingress,
         pipeline: Pipeline,
-        late_above_s: float,
-        on_turn: Callable[[bool, str], None],
+        owner: TurnsOwner,
         carries: bool,
         clock: Clock,
     ) -> None:
-        assert isinstance(source.main, KafkaSource)
-        self._name, self._carrier, self._rule = name, carrier, rule
-        self._source, self._topic = source, source.main
+        self._name, self._notes, self._terms, self._source = name, notes, terms, source
         self._log, self._ingress, self._pipeline = log, ingress, pipeline
-        self._late_above_s, self._on_turn, self._clock = late_above_s, on_turn, clock
+        self._owner, self._clock = owner, clock
         self._refused = not carries
-
-    async def recover(self) -> None:
-        """Continue after what Spark has delivered, perhaps under another gateway; before anything is read."""
-        position = await self._carrier.take_back(self._log.position)
-        self._log.skip(position)
-
-    async def run(self) -> None:
-        """Take turns until cancelled."""
-        while True:
-            await self._by_gateway()
-            await self._by_spark()
-
-    # See ``Watcher``.
-
-    def is_late(self, latency_s: float) -> bool:
-        """See ``Watcher.is_late``."""
-        return self._rule.is_late(self._clock.now(), latency_s)
-
-    async def wanted_back(self) -> str:
-        """See ``Watcher.wanted_back``."""
-        while not self._wanted.is_set():
-            self._topic.look()
-            if self._source.waiting:
-                return "dead letters are to be replayed"
-            await self._clock.sleep_until(self._clock.now() + _LOOK_S)
-        return "the consumer group wants some of its partitions back"
-
-    async def _by_gateway(self) -> None:
-        """Read until Spark is to carry the query, and everything that was read is delivered."""
-        reading = asyncio.create_task(self._ingress.run(), name=f"read {self._name} by the gateway")
-        try:
-            while not self._may_begin():
-                done, _ = await asyncio.wait({reading}, timeout=_LOOK_S)
-                if done:
-                    break
-            self._ingress.rest()
-            await reading
-        finally:
-            await end_tasks(reading)
-        while not self._pipeline.idle:
-            await self._clock.sleep_until(self._clock.now() + _IDLE_S)
-
-    def _may_begin(self) -> bool:
-        oldest_s, now_s = self._ingress.oldest_unread_s(), self._clock.now()
-        waits = oldest_s is not None and now_s - oldest_s > self._late_above_s
-        at_home = self._pipeline.cloud_share == 0 and set(self._pipeline.lanes) == {HOME}
-        settled = self._carrier.settled and not self._source.waiting
-        calm = at_home and settled and not waits and bool(self._topic.places())
-        return not self._refused and self._rule.may_begin(now_s, calm=calm)
-
-    async def _by_spark(self) -> None:
-        places = self._topic.places()
-        if not places:
-            return  # the group has just taken them away
-        known = self._log.position
-        offsets = {place: max(offset, known.offsets.get(place, 0)) for place, offset in places.items()}
-        position = msgspec.structs.replace(known, offsets={**known.offsets, **offsets})
-        self._wanted = self._topic.lend()
-        self._on_turn(True, "")
-        _LOG.info("query %s: Spark carries it from now on", self._name)
-        begun_s = self._clock.now()
-        try:
-            carried = await self._carrier.carry(position, tuple(places), self)
-        finally:
-            self._topic.take_back()
-        await self._goes_on(carried)
-        taken_s = self._clock.now() - begun_s
-        _LOG.info("query %s: the gateway takes over after %.1f s: %s", self._name, taken_s, carried.reason)
-
-    async def _goes_on(self, carried: Carried) -> None:
-        self._log.skip(carried.position)
-        await self._source.seek(carried.position)
-        self._refused = carried.refused
-        self._rule.ended(self._clock.now(), failed=carried.failed)
-        self._on_turn(False, carried.reason)
+        self._all_parts = [_Part(each, carrier_of(each), DirectRule(terms)) for each in map(str, range(_MOST_PARTS))]
+        self._parts: Sequence[_Part] = ()
+        self._lateness = Lateness(terms)
+        self._seen: EventName | None = None
+        self._ends: dict[str, int] = {}
+        self._looked_s = self._latency_due_s = 0.0
 
     @property
     def trouble(self) -> str:
         """Why the brokers cannot be asked while Spark carries the query; empty if they can."""
-        return self._carrier.trouble
+        return self._notes.trouble
+
+    async def recover(self) -> None:
+        """Continue after what Spark has delivered, perhaps under another gateway; before anything is read.
+
+        The host has ended what it carried when it opened the query again.
+        """
+        if (begins := self._notes.found) is None:
+            return
+        position, known = self._log.position, self._notes.offsets
+        later = {place: max(offset, known.get(place, 0)) for place, offset in position.offsets.items()}
+        position = msgspec.structs.replace(position, offsets={**known, **later})
+        await self._notes.take_back(UNKNOWN, position.offsets, begins)
+        self._log.skip(position)
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        reading = asyncio.create_task(self._ingress.run(), name=f"read {self._name} by the gateway")
+        sharing = asyncio.create_task(self._share(), name=f"share {self._name} with Spark")
+        try:
+            done, _ = await asyncio.wait({reading, sharing}, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            await end_tasks(reading, sharing, *(part.turn for part in self._all_parts))
+
+    # ------------------------------------------------------------------------------------------------ who gets what
+
+    async def _share(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._clock.now() + _LOOK_S)
+            for part in self._carried:
+                if part.turn is not None and part.turn.done():
+                    part.turn.result()
+                    part.turn = None
+            if self._carried:
+                await self._look()
+            self._begin()
+
+    @property
+    def _carried(self) -> list[_Part]:
+        return [part for part in self._parts if part.turn is not None]
+
+    def _begin(self) -> None:
+        """Let Spark carry the parts that it may."""
+        here = self._source.places()
+        if not self._carried:
+            self._divide(sorted(here))
+        calm = bool(here) and not self._refused and self._is_calm()
+        for part in self._parts:
+            ready = part.turn is None and here.keys() >= set(part.places)
+            if part.rule.may_begin(self._clock.now(), calm=calm and ready):
+                part.asked = asyncio.get_running_loop().create_future()
+                part.turn = asyncio.create_task(self._turn(part), name=f"{self._name}, part {part.name}")
+
+    def _divide(self, places: list[str]) -> None:
+        parts = self._all_parts[: len(places)]
+        for at, part in enumerate(parts):
+            part.places = tuple(places[at :: len(parts)])
+        self._parts = parts
+
+    def _is_calm(self) -> bool:
+        oldest_s, now_s = self._ingress.oldest_unread_s(), self._clock.now()
+        waits = oldest_s is not None and now_s - oldest_s > self._terms.late_above_s
+        at_home = self._pipeline.cloud_share == 0 and set(self._pipeline.lanes) == {HOME}
+        return at_home and self._notes.settled and not waits
+
+    async def _look(self) -> None:
+        """Ask parts back whose results come too late, or that others want."""
+        now_s, carried = self._clock.now(), self._carried
+        if now_s - self._looked_s >= _COUNT_S:
+            await self._count_arrived(now_s)
+        if self._source.wanted_back:
+            self._ask(carried, _WANTED)
+        elif share := self._pipeline.cloud_share:
+            wanted = math.ceil(share * len(self._parts)) - (len(self._parts) - len(carried))
+            self._ask(carried[: max(0, wanted)], f"{share:.0%} of the events are to go to VMs")
+        elif now_s >= self._latency_due_s:
+            self._latency_due_s = now_s + _LATE_LOOK_S
+            newest = await self._notes.newest({place for part in carried for place in part.places})
+            if newest is not None and newest[0] != self._seen:
+                self._seen, latency_s = newest
+                late = self._lateness.to_take(now_s, latency_s, len(carried))
+                self._ask(carried[:late], f"the newest result came {latency_s:.2f} s after its event")
+
+    def _ask(self, parts: Collection[_Part], reason: str) -> None:
+        for part in parts:
+            part.ask(reason)
+
+    async def _count_arrived(self, now_s: float) -> None:
+        """Tell how many events came for Spark, by the ends of its partitions."""
+        try:
+            ends = await self._source.lent_ends()
+        except SourceUnavailableError as error:
+            _LOG.debug("query %s: %s", self._name, error)  # the next look counts what came meanwhile
+            return
+        events = sum(end - self._ends.get(place, end) for place, end in ends.items())
+        if events:
+            self._owner.on_arrived(events, self._looked_s, now_s)
+        self._ends, self._looked_s = ends, now_s
+
+    # ------------------------------------------------------------------------------------------------- Spark's turn
+
+    async def _turn(self, part: _Part) -> None:
+        """Let Spark carry a part until the gateway takes over."""
+        try:
+            offsets = self._source.lend(part.places)
+        except SourceUnavailableError:
+            return  # the group has just taken them away
+        if not await self._is_drained(part):
+            self._source.take_back(offsets)
+            return
+        begun_s = self._clock.now()
+        _LOG.info("query %s: Spark carries %s from now on", self._name, _listed(part))
+        self._tell("")
+        carried = await part.carrier.carry(offsets, part.asked)
+        self._source.take_back(carried.offsets)
+        self._end(part, carried, self._clock.now() - begun_s)
+
+    async def _is_drained(self, part: _Part) -> bool:
+        """Return once everything that was read of a part is delivered; False if Spark is not to carry it after all."""
+        while not part.asked.done():
+            if self._source.settled(part.places) or (self._ingress.at_rest and self._pipeline.idle):
+                return True
+            await self._clock.sleep_until(self._clock.now() + _DRAIN_S)
+        return False
+
+    def _end(self, part: _Part, carried: Carried, carried_s: float) -> None:
+        part.rule.ended(self._clock.now(), failed=carried.failed)
+        if carried.refused:
+            self._refused = True
+        self._tell(carried.reason, without=part)
+        text = "query %s: the gateway takes over %s after %.1f s: %s"
+        _LOG.info(text, self._name, _listed(part), carried_s, carried.reason)
+
+    def _tell(self, reason: str, without: _Part | None = None) -> None:
+        carried = [part for part in self._carried if part is not without]
+        self._owner.on_turn(len(carried), len(self._parts), reason)
+
+
+def _listed(part: _Part) -> str:
+    return ", ".join(part.places)

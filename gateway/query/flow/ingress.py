@@ -76,6 +76,7 @@ class Ingress:
         sampler: decides which part of the events is shed.
         gaps: the times between events, those that are shed included.
         finished: whether the source has ended.
+        at_rest: whether it has handed over everything that it has read, and is not reading now.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Ingress:
         self.sampler = Sampler()
         self.gaps = GapSketch(seed=0)
         self.finished = False
-        self._rests = False
+        self.at_rest = True
 
     @property
     def trouble(self) -> str:
@@ -194,27 +195,23 @@ class Ingress:
         )
 
     async def run(self) -> None:
-        """Read until the source has finished, then ``finished`` is true, or until ``rest``. It may be called again."""
-        self.finished = self._rests = False
+        """Read until the source has finished, then ``finished`` is true. It may be called again."""
+        self.finished = False
         while not await self._source_outage.outlast("the source", self._source.finished):
-            if self._rests:
-                return
             await self._memory.wait()
             wanted = await self._wait_until_due()
+            self.at_rest = False
             chunk = await self._read(wanted)
             match chunk:
                 case Chunk():
                     await self._take(chunk)
                 case Ahead():
                     await self._refer(chunk)
+            self.at_rest = True
             if chunk is None or not chunk.more:
                 pause_s = _POLL_S if chunk is None else self._linger_s
                 await self._clock.sleep_until(self._clock.now() + pause_s)
         self.finished = True
-
-    def rest(self) -> None:
-        """Let ``run`` return soon, between two runs; what was read has been handed over then."""
-        self._rests = True
 
     async def _read(self, wanted: int) -> Chunk | Ahead | None:
         if self._loader is not None and not self.sampler.share:

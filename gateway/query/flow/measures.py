@@ -49,6 +49,10 @@ class Measures:
             last_due_s=run.arrival_s,
         )
 
+    def carried(self, events: int, raw_bytes: int, since_s: float, now_s: float) -> None:
+        """Note events that came between two times, and that Spark at home reads by itself."""
+        self._profiler.arrived(self._query, events=events, raw_bytes=raw_bytes, first_due_s=since_s, last_due_s=now_s)
+
     def dispatched(self, what: Dispatched[Run]) -> None:
         """Note that a run was sent."""
         self._profiler.dispatched(

@@ -164,6 +164,10 @@ class Pipeline:
             self._together.add(run)
             self._offer_groups(self._together)
 
+    def carried(self, events: int, raw_bytes: int, since_s: float, now_s: float) -> None:
+        """See ``Measures.carried``."""
+        self._measures.carried(events, raw_bytes, since_s, now_s)
+
     def _offer_groups(self, together: Together[Results]) -> None:
         """Offer the micro-batches that are due to all parts."""
         if self._offering:

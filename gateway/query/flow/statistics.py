@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from policies.histogram import Histogram
+from policies.signals import HOME
 
 
 class Tally:
@@ -14,6 +15,7 @@ class Tally:
         self.latency = Histogram()
         self.delivery = Histogram()
         self.events_by_lane: Counter[str] = Counter()
+        self.direct_events = 0
         self.dispatched_events = 0
         self.events = 0
         self.shed = 0
@@ -48,6 +50,13 @@ class Tally:
     def dispatched(self, events: int) -> None:
         """Count a run that was sent to a lane."""
         self.dispatched_events += events
+
+    def carried(self, events: int) -> None:
+        """Count events that Spark at home has read, and delivered, by itself."""
+        self.events += events
+        self.dispatched_events += events
+        self.events_by_lane[HOME] += events
+        self.direct_events += events
 
     def sent(self, raw_bytes: int, sent_bytes: int) -> None:
         """Count a run that crossed the WAN."""

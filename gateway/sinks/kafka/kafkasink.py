@@ -24,6 +24,7 @@ from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkUnavailableError
+from gateway.sinks.kafka.carried import CarriedParts
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from gateway.sinks.kafka.naming import EventName
 from gateway.sinks.kafka.producer import (
@@ -114,8 +115,8 @@ class KafkaSink:
         self._settled = False
         self._opened = False
         self._source = Position()
-        self._direct: dict[int, int] | None = None
-        self._passed_at: Mapping[str, int] | None = None
+        self._carried = CarriedParts()
+        self._writing = asyncio.Lock()
 
     async def open(self) -> None:
         """See ``Sink.open``.
@@ -143,7 +144,11 @@ class KafkaSink:
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``; large commits take several transactions, each with the progress up to it."""
-        await self._settle()
+        async with self._writing:
+            await self._settle()
+            await self._commit_new(releases, source)
+
+    async def _commit_new(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
         groups = split_by_size(new, self._transaction_bytes)
         for group in groups:
@@ -152,43 +157,38 @@ class KafkaSink:
     @property
     def direct(self) -> Mapping[int, int] | None:
         """Where in the results' topic those may begin that Spark itself has delivered; see ``ControlRecord``."""
-        return self._direct
+        return self._carried.results()
 
     @property
     def passed(self) -> bool:
         """Whether nothing is left out any more of what Spark has delivered."""
-        return self._direct is None or self._passed_at == {}
+        return self._carried.settled
 
     @property
     def source(self) -> Position:
         """The position in the source up to which every result is committed."""
         return self._source
 
-    async def note_direct(self, source: Position, results: Mapping[int, int]) -> None:
-        """Commit that Spark has delivered everything before ``source``, and perhaps more: see ``ControlRecord.direct``.
+    async def note_direct(self, part: str, offsets: Mapping[str, int], results: Mapping[int, int]) -> None:
+        """Commit that Spark has delivered everything of a part of the source before these offsets, and perhaps more.
+
+        Args:
+            part: names it, among those of this query; the gateway may deliver other parts meanwhile.
+            offsets: of its partitions, as in ``Position.offsets``.
+            results: see ``ControlRecord.direct``.
 
         Raises:
             StateError, FencedError or SinkUnavailableError: as for ``commit``.
         """
-        await self._settle()
-        self._direct, self._passed_at, self._maker.delivered = dict(results), None, {}
-        await self._transact([], source)
+        async with self._writing:
+            await self._settle()
+            self._carried.note(part, offsets, results)
+            await self._transact([], self._source)
 
-    def leave_out(self, delivered: Mapping[EventName, int]) -> None:
-        """Leave out results that Spark has delivered after ``source``, until that part of the source is passed."""
-        self._maker.delivered = delivered
-        ends: dict[str, int] = {}
-        for topic, partition, offset in delivered:
-            place = f"{topic}/{partition}"
-            ends[place] = max(ends.get(place, 0), offset + 1)
-        self._passed_at = ends
-
-    def _direct_at(self, source: Position) -> dict[int, int] | None:
-        """Return what is still true of ``direct`` once everything before ``source`` is committed."""
-        ends = self._passed_at
-        if ends is None or any(source.offsets.get(place, 0) < end for place, end in ends.items()):
-            return self._direct
-        return None
+    def leave_out(self, part: str, delivered: Mapping[EventName, int]) -> None:
+        """Leave out results that Spark has delivered of a part, until that place in the source is passed."""
+        self._carried.leave_out(part, delivered)
+        self._maker.delivered = self._carried.names
 
     async def close(self) -> None:
         """See ``Sink.close``."""
@@ -217,16 +217,17 @@ class KafkaSink:
         producer = self._producer
         assert producer is not None, "the sink is settled before it is written"
         committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
-        position = self._source if source is None else source
+        position = self._carried.merged(self._source if source is None else source)
+        passed = self._carried.passed(position)
         stored = await self._to_store(committed) if group else self._stored
-        direct = self._direct_at(position)
+        direct = self._carried.results(passed)
         self._settled = False
         ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
         async with self._reachable("take results", self._silence_s) as wait:
             await producer.begin_transaction()
             await self._send_results(producer, group, lambda: wait(ends_s))
             if source is not None:
-                await self._send_offsets(producer, source)
+                await self._send_offsets(producer, position)
             # Last, so that other queries' readers of the control topic wait as briefly as possible.
             progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position, stored, direct)
             await producer.send_and_wait(
@@ -238,8 +239,9 @@ class KafkaSink:
             if group:
                 reached("sink.commit.visible")
         self.committed, self._source, self._stored = committed, position, stored
-        if direct is None and self._direct is not None:
-            self._direct, self._passed_at, self._maker.delivered = None, None, {}
+        if passed:
+            self._carried.forget(passed)
+            self._maker.delivered = self._carried.names
         self._settled = True
 
     async def _to_store(self, committed: IntervalSet) -> msgspec.Raw:
@@ -288,7 +290,9 @@ class KafkaSink:
             self._judge(last)
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
-            self._stored, self._direct = last.handover.copy(), last.direct
+            self._stored = last.handover.copy()
+            if not self._opened:
+                self._carried.found(last.direct)
         if self._handover is not None and not self._opened:
             self._handover.found(bytes(self._stored))
         if last is None or last.writer != self._writer:

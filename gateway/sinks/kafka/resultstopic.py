@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from gateway.sinks.kafka.producer import KAFKA_ERRORS
 
 _ANSWER_S: Final = 15.0
 _POLL_MS: Final = 200
+_NEWEST: Final = 200
 
 
 class ResultsTopic:
@@ -40,8 +41,10 @@ class ResultsTopic:
         async with self._consumer() as consumer:
             return {each.partition: end for each, end in (await self._ends(consumer)).items()}
 
-    async def names_after(self, begins: Mapping[int, int], source: Mapping[str, int]) -> Counter[EventName]:
-        """Return of which records results are in the topic, and how many.
+    async def names_after(
+        self, begins: Mapping[int, int], source: Mapping[str, int]
+    ) -> tuple[Counter[EventName], dict[int, int]]:
+        """Return of which records results are in the topic, and how many; and up to where it has looked.
 
         Args:
             begins: the offset of each partition to begin at; of others it is the first one.
@@ -59,25 +62,34 @@ class ResultsTopic:
             async for records in _until(consumer, ends):
                 names = (EventName.of(record.headers) for record in records)
                 found.update(name for name in names if name is not None and _is_after(name, source))
-        return found
+            return found, {each.partition: end for each, end in ends.items()}
 
-    async def newest(self) -> tuple[EventName, float] | None:
+    async def newest(self, places: Collection[str]) -> tuple[EventName, float] | None:
         """Return the record that the newest result names, and how long after that record it came, in seconds.
+
+        Args:
+            places: only records of these partitions (``<topic>/<partition>``) count, and only the last results in each
+                partition of the topic.
 
         Raises:
             SinkUnavailableError: the brokers do not answer.
         """
         async with self._consumer() as consumer:
-            newest = None
+            newest: tuple[EventName, Any] | None = None
             for each, end in (await self._ends(consumer)).items():
-                result = await _record_at(consumer, each, end - 1)
-                if result is not None and (newest is None or result.timestamp > newest.timestamp):
-                    newest = result
-            name = None if newest is None else EventName.of(newest.headers)
-            if newest is None or name is None:
+                for result in await _records_from(consumer, each, max(0, end - _NEWEST)) if end else []:
+                    name = EventName.of(result.headers)
+                    if name is None or f"{name.topic}/{name.partition}" not in places:
+                        continue
+                    if newest is None or result.timestamp > newest[1].timestamp:
+                        newest = name, result
+            if newest is None:
                 return None
-            event = await _record_at(consumer, TopicPartition(name.topic, name.partition), name.offset)
-            return None if event is None else (name, max(0.0, (newest.timestamp - event.timestamp) / 1000))
+            name, result = newest
+            events = await _records_from(consumer, TopicPartition(name.topic, name.partition), name.offset, most=1)
+            if not events or events[0].offset != name.offset:
+                return None
+            return name, max(0.0, (result.timestamp - events[0].timestamp) / 1000)
 
     async def _ends(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
         places = [TopicPartition(self._topic, number) for number in sorted(self._numbers(consumer))]
@@ -123,13 +135,13 @@ async def _until(
                 yield records
 
 
-async def _record_at(consumer: AIOKafkaConsumer, partition: TopicPartition, offset: int) -> Any | None:
-    """Return a record; None if there is none at the offset."""
-    if offset < 0:
-        return None
+async def _records_from(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, offset: int, *, most: int = _NEWEST
+) -> Sequence[ConsumerRecord]:
+    """Return records from an offset on, as many as come at once."""
     consumer.assign([partition])
     consumer.seek(partition, offset)
     async with asyncio.timeout(_ANSWER_S):
-        found = await consumer.getmany(partition, timeout_ms=_POLL_MS, max_records=1)
-    records = found.get(partition, [])
-    return records[0] if records and records[0].offset == offset else None
+        found = await consumer.getmany(partition, timeout_ms=_POLL_MS, max_records=most)
+    records: Sequence[ConsumerRecord] = found.get(partition, [])
+    return records

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.sources.base import Ahead, Backlog, Chunk, Loaded
 from gateway.sources.kafka.formats import record_format
+from gateway.sources.kafka.lent import Lent
 from gateway.sources.kafka.member import Member
 from gateway.sources.kafka.partitions import key_of, offsets_before, partition_of, ranges_between
 from gateway.sources.kafka.sampled import shares
@@ -76,6 +77,7 @@ class KafkaSource:
         self._position = Position()
         self._acked: dict[str, int] = {}
         self._member: Member | None = None
+        self._lent = Lent()
         self._rereaders: tuple[Rereader, ...] = ()
         self._looks_ahead = False
         self._sightings: defaultdict[TopicPartition, Sightings] = defaultdict(Sightings)
@@ -136,8 +138,8 @@ class KafkaSource:
             member.acknowledge(self._acked)
             self._sightings.clear()
         if not member.partitions:
-            # The first assignment, or a rebalance in progress.
-            await asyncio.sleep(_ASSIGNED_S)
+            # The first assignment, or a rebalance in progress; or all are lent.
+            await self._lent.change_within(_WAIT_S if self._lent.partitions else _ASSIGNED_S)
             return None
         return member
 
@@ -262,31 +264,54 @@ class KafkaSource:
     # ----------------------------------------------------------------------------------------------- lent partitions
 
     def places(self) -> dict[str, int]:
-        """Return the offset of each partition that has begun."""
+        """Return the next offset of each partition that has begun and is not lent."""
         member = self._member
         keys = [] if member is None else map(key_of, member.partitions)
         return {key: self._position.offsets[key] for key in keys}
 
-    def lend(self) -> asyncio.Event:
-        """Let somebody else deliver the partitions that have begun; return what is set once the group wants some.
+    @property
+    def wanted_back(self) -> bool:
+        """Whether the consumer group waits for partitions that are lent."""
+        return self._lent.wanted_back.is_set()
+
+    def lend(self, places: Collection[str]) -> dict[str, int]:
+        """Let somebody else deliver partitions that have begun; return the offset at which each goes on.
+
+        What was read of them before may not be delivered yet: see ``settled``.
 
         Raises:
-            SourceUnavailableError: there are none.
+            SourceUnavailableError: they are not here any more.
         """
+        here = self.places()
+        if self._member is None or not here.keys() >= set(places):
+            raise SourceUnavailableError(f"group {self._group} has no {', '.join(sorted(places))} here any more")
+        self._member.lend([partition_of(place) for place in places])
+        return {place: here[place] for place in places}
+
+    def settled(self, places: Collection[str]) -> bool:
+        """Return whether everything that was read of these partitions is acknowledged."""
+        return self._member is not None and self._member.settled([partition_of(place) for place in places])
+
+    async def lent_ends(self) -> dict[str, int]:
+        """Return where the partitions end that are lent; nothing if there is no connection now.
+
+        Raises:
+            SourceUnavailableError: the brokers do not answer.
+        """
+        member = self._member
+        if member is None or not self._lent.partitions:
+            return {}
+        with as_source_errors(f"asking {self._brokers} for the ends of topics"):
+            return {key_of(partition): end for partition, end in (await member.lent_ends()).items()}
+
+    def take_back(self, offsets: Mapping[str, int]) -> None:
+        """Read lent partitions again: somebody else has delivered everything before these offsets."""
+        by_number = {partition_of(place): offset for place, offset in offsets.items()}
+        self._position = self._after(0, by_number)
         if self._member is None:
-            raise SourceUnavailableError(f"no partitions of group {self._group} have begun")
-        self._member.lend()
-        return self._member.wanted_back
-
-    def look(self) -> None:
-        """Check, while they are lent, whether the topics have more partitions."""
-        if self._member is not None:
-            self._member.look_for_partitions()
-
-    def take_back(self) -> None:
-        """Note that nobody else delivers the partitions any more."""
-        if self._member is not None:
-            self._member.take_back()
+            self._lent.partitions.difference_update(by_number)
+        else:
+            self._member.take_back(by_number)
 
     # ------------------------------------------------------------------------------------------------ group and end
 
@@ -320,6 +345,7 @@ class KafkaSource:
                 self._instance,
                 self._clock,
                 sink_commits=self._sink_commits,
+                lent=self._lent,
             )
             self._member = member
             try:

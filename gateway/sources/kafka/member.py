@@ -8,14 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, KafkaError
+from aiokafka.errors import KafkaError
 
+from gateway.sources.kafka.lent import Lent
 from gateway.sources.kafka.partitions import by_partition, partitions_of
+from gateway.sources.kafka.starts import begin_at_end, starts_of
 from infra.clock import Clock
-from infra.kafka.fetched import Fetched, gone
+from infra.kafka.fetched import Fetched
 from infra.kafka.fetching import FETCHING, REQUEST_TIMEOUT_MS, STOP_S
-from infra.retries import Retries
-from infra.rows.base import SourceError
 
 _LOG = logging.getLogger(__name__)
 # How long a read that has some records waits for those that came since the client asked the last time: for a broker
@@ -32,8 +32,6 @@ _POLL_INTERVAL_MS: Final = 2**31 - 1
 # Fetches are answered at least each half second; no answer for this long is an outage.
 _SILENT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
-# A partition that has a new leader may for a moment not know its own end.
-_ENDS: Final = Retries(first_s=0.1, most_s=0.4, tries=9)
 
 
 class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
@@ -49,6 +47,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         instance: name of this member; the same after a restart, so that it gets its partitions back at once.
         clock: time; aiokafka counts in wall time.
         sink_commits: whether the sink's transactions commit the group's offsets, so that this member commits nothing.
+        lent: the partitions that somebody else delivers.
     """
 
     def __init__(
@@ -60,12 +59,14 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         clock: Clock,
         *,
         sink_commits: bool,
+        lent: Lent,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._topics = topics
         self._group = group
         self._sink_commits = sink_commits
+        self._lent = lent
         self._consumer = AIOKafkaConsumer(
             **settings,
             **FETCHING,
@@ -87,8 +88,6 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._begun_wall_s = 0.0
         self._known: dict[str, int] = {}
         self._told = asyncio.Event()
-        self._lent = False
-        self.wanted_back = asyncio.Event()
         self._committing = asyncio.Lock()
         self._closing = False
 
@@ -108,29 +107,12 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         for partition in partitions:
             self._known[partition.topic] = self._known.get(partition.topic, 0) + 1
         if from_end:
-            await self._begin_at_end(partitions)
+            await begin_at_end(self._connection(), self._group, partitions)
         await self._consumer.start()
         self._consumer.subscribe(self._topics, listener=self)
 
     def _connection(self) -> dict[str, Any]:
         return {**self._settings, "request_timeout_ms": REQUEST_TIMEOUT_MS}
-
-    async def _begin_at_end(self, partitions: list[TopicPartition]) -> None:
-        """Commit the topics' ends, so that a crash before a member's first commit skips nothing.
-
-        While the group has members brokers refuse this: the members have decided already where it begins.
-        """
-        consumer = AIOKafkaConsumer(**self._connection(), group_id=self._group, enable_auto_commit=False)
-        try:
-            consumer.assign(partitions)
-            await consumer.start()
-            if any([await consumer.committed(partition) is not None for partition in partitions]):
-                return
-            await consumer.commit(await consumer.end_offsets(partitions))
-        except CommitFailedError as error:
-            _LOG.info("group %s already has members, so its offsets are not set here: %r", self._group, error)
-        finally:
-            await consumer.stop()
 
     async def stop(self) -> None:
         """Commit acknowledged offsets, and leave; the partitions stay this member's for the session's time."""
@@ -154,7 +136,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         """Return no more records of these, wait until returned ones are acknowledged, and commit."""
         begun = [partition for partition in revoked if partition in self._delivered]
         self._assigned = ()
-        self.wanted_back.set()
+        if revoked:
+            self._lent.wanted_back.set()
         self.generation += 1
         try:
             async with asyncio.timeout(HANDOVER_S):
@@ -179,29 +162,45 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
 
     def _outstanding(self, begun: Sequence[TopicPartition]) -> bool:
         # While it waits, all partitions may have begun again.
-        return self._lent or any(self._acked.get(each, 0) < self._delivered.get(each, 0) for each in begun)
+        return bool(self._lent.partitions) or not self.settled(begun)
 
-    def lend(self) -> None:
-        """Let somebody else deliver the partitions until ``take_back``; ``wanted_back`` says when the group asks."""
-        self._lent = True
-        self.wanted_back.clear()
+    def lend(self, partitions: Collection[TopicPartition]) -> None:
+        """Return no more records of these until ``take_back``: somebody else delivers them."""
+        self._lent.partitions.update(partitions)
+        self.generation += 1
+        self.fetched.drop(list(partitions))
+        self._consumer.pause(*self._lent_here())
 
-    def take_back(self) -> None:
-        """Note that nobody else delivers the partitions any more."""
-        self._lent = False
+    def _lent_here(self) -> list[TopicPartition]:
+        return [each for each in self._consumer.assignment() if each in self._lent.partitions]
+
+    def settled(self, partitions: Collection[TopicPartition]) -> bool:
+        """Return whether everything that was read of these is acknowledged."""
+        return all(self._acked.get(each, 0) >= self._delivered.get(each, 0) for each in partitions)
+
+    def take_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these again, from these offsets on: somebody else has delivered everything before them."""
+        self.generation += 1
+        self._lent.partitions.difference_update(offsets)
+        self._lent.changed.set()
+        for partition, offset in offsets.items():
+            if partition in self._delivered and partition in self._consumer.assignment():
+                self._consumer.seek(partition, offset)
+                self._delivered[partition] = self._acked[partition] = self._reached[partition] = offset
         self._told.set()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Note the partitions; ``begin`` finds out where they begin."""
         self.generation += 1
         self._delivered.clear()
+        self._lent.wanted_back.clear()
         self._assigned = tuple(sorted(assigned))
         _LOG.info("group %s: %d partitions are assigned to this gateway", self._group, len(self._assigned))
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions that have begun."""
-        return tuple(self._delivered) if self._assigned else ()
+        """The partitions that have begun, without those that are lent."""
+        return tuple(each for each in self._delivered if each not in self._lent.partitions) if self._assigned else ()
 
     @property
     def may_begin(self) -> bool:
@@ -225,44 +224,28 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         """
         self.fetched.drop()
         generation, assigned = self.generation, self._assigned
+        self._consumer.pause(*self._lent_here())
         async with asyncio.timeout(_ANSWER_S):
             committed = {each: await self._consumer.committed(each) for each in assigned}
-            begins, wanted = await self._starts(assigned, by_partition(own), committed)
+            known = (by_partition(own), {each: offset for each, offset in committed.items() if offset is not None})
+            wanted = {
+                each: max(offsets[each] for offsets in known if each in offsets)
+                for each in assigned
+                if any(each in offsets for offsets in known)
+            }
+            begins = await starts_of(self._consumer, assigned, wanted, self._clock)
         if generation != self.generation:
             return {}
         for partition, offset in begins.items():
             self._consumer.seek(partition, offset)
-            known = committed[partition]
+            before = committed[partition]
             # Where nobody has committed or read anything, there is nothing before the beginning to wait for.
-            self.committed[partition] = (0 if partition in wanted else offset) if known is None else known
+            self.committed[partition] = (0 if partition in wanted else offset) if before is None else before
         self._acked = dict(self.committed)
         self._delivered = dict(begins)
         self._reached = dict(begins)
         self._begun_wall_s = self._clock.wall()
         return begins
-
-    async def _starts(
-        self,
-        assigned: Sequence[TopicPartition],
-        own: Mapping[TopicPartition, int],
-        committed: Mapping[TopicPartition, int | None],
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return where partitions begin, and which of them were read or committed before."""
-        wanted: dict[TopicPartition, int] = {}
-        for partition in assigned:
-            known = [each for each in (own.get(partition), committed[partition]) if each is not None]
-            if known:
-                wanted[partition] = max(known)
-
-        async def starts() -> dict[TopicPartition, int]:
-            first = await self._consumer.beginning_offsets(assigned)
-            end = await self._consumer.end_offsets(assigned)
-            lost = {each: offset for each, offset in wanted.items() if not first[each] <= offset <= end[each]}
-            if lost:
-                raise gone(lost)
-            return {each: wanted.get(each, first[each]) for each in assigned}
-
-        return await _ENDS.retry(starts, self._clock, SourceError), wanted
 
     # --------------------------------------------------------------------------------------------- reading and state
 
@@ -270,6 +253,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         """Fetch records of the partitions that have begun; see ``Fetched.fill``."""
         self.look_for_partitions()
         partitions = self.partitions
+        self.fetched.drop(list(self._lent.partitions))  # what was on its way when they were lent
         self._consumer.resume(*partitions)
         await self._fill(partitions, max_records, max_bytes, wait_s=wait_s)
         # Meanwhile they may have been revoked.
@@ -290,6 +274,17 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         for partition in partitions:
             if partition in self._consumer.assignment():
                 self._reached[partition] = await self._consumer.position(partition)
+
+    async def lent_ends(self) -> dict[TopicPartition, int]:
+        """Return the offsets after the last records of the partitions that are lent.
+
+        Raises:
+            KafkaError: the brokers do not answer.
+        """
+        self.look_for_partitions()
+        async with asyncio.timeout(_ANSWER_S):
+            ends: dict[TopicPartition, int] = await self._consumer.end_offsets(self._lent_here())
+        return ends
 
     async def ends(self) -> dict[TopicPartition, int]:
         """Return the offsets after the last records of the partitions that have begun, and fetch none of them.
