@@ -1,4 +1,4 @@
-"""Answers do not depend on who reads the events: executors from Kafka, or somebody who sends them along."""
+"""Answers do not depend on who reads the events: executors from Kafka, Spark by itself, or who sends them along."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engines.direct.byjvm import events_of, records_of
+from engines.query.known import KnownQueries
 from engines.reading.references import row_of
+from engines.spark.session import sibling
 from engines.streaming.feed import pack, stream_of
-from infra.messages import BrokerAccess, KafkaReading, OffsetRange, RecordFormat
+from gateway.sinks.rows import json_rows
+from infra.messages import BrokerAccess, KafkaReading, OffsetRange, OpenQuery, RecordFormat
 from infra.rows.jsonlines import LineDecoder
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_topics import sent
@@ -30,6 +35,14 @@ QUERIES = (
     "SELECT id, tag FROM events LATERAL VIEW OUTER explode(tags) t AS tag",
     "SELECT id, CAST(note AS INT) + 1 AS next, date_trunc('HOUR', at) AS hour FROM events",
 )
+FLAT = "id BIGINT, amount INT, price DOUBLE, note STRING, ok BOOLEAN"
+BY_ITSELF = (
+    "SELECT * FROM events",
+    "SELECT id, CASE WHEN ok THEN amount ELSE 0 END AS a FROM events WHERE price > 0 OR price IS NULL",
+    "SELECT id, word FROM events LATERAL VIEW OUTER explode(split(note, '2')) t AS word",
+    "SELECT id, CAST(note AS INT) + 1 AS next FROM events WHERE ok",
+)
+RECORD = "topic STRING, partition INT, offset BIGINT, value BINARY"
 PARTITIONS = 2
 
 _EVENTS = st.fixed_dictionaries(
@@ -122,6 +135,35 @@ def test_both_paths_answer_alike(bench: Bench, broker: Broker, sql: str) -> None
             counts = items[tag].counts
             assert counts is not None
             assert (counts.events, counts.dead) == (events, dead)
+
+    alike()
+
+
+@pytest.mark.parametrize("sql", BY_ITSELF)
+def test_spark_by_itself_answers_alike_or_fails(bench: Bench, sql: str) -> None:
+    valued, asked = bench.open(sql, schema=FLAT), OpenQuery(query="d", epoch=1, schema_ddl=FLAT, sql=sql)
+    direct = KnownQueries().understand(bench.spark, msgspec.structs.replace(asked, names_events=True))
+    decoder, tags = LineDecoder(valued.schema), itertools.count()
+
+    def by_itself(values: Sequence[bytes]) -> list[dict[str, Any]]:
+        rows = [("t", 0, at, bytearray(value)) for at, value in enumerate(values)]
+        records = sibling(bench.spark).createDataFrame(rows, RECORD)
+        written = records_of(direct.build(events_of(records, direct.columns)), "", {}).collect()
+        return [json.loads(record.value) for record in written]
+
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(events=st.lists(_EVENTS, min_size=1, max_size=12), odd=st.none() | _NO_EVENTS | st.just(b'{"note": 5}'))
+    def alike(events: list[bytes], odd: bytes | None) -> None:
+        batch, dead = decoder.decode(events)
+        assert not dead
+        tag = next(tags)
+        valued.stream.put(pack(batch), tag, 0, 0)
+        rows, poison = answered(valued, [tag])[tag]
+        if odd is not None or poison:
+            with pytest.raises(Exception, match="is no plain event" if odd is not None else "CAST_INVALID_INPUT"):
+                by_itself([*events, *([] if odd is None else [odd])])
+        else:
+            assert by_itself(events) == [json.loads(line) for line in json_rows(rows)]
 
     alike()
 
