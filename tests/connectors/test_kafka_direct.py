@@ -130,8 +130,7 @@ async def test_progress_moves_the_source_and_names_before_it_do_not_count(broker
 async def test_the_newest_result_tells_how_long_after_its_record_it_came(broker: Broker) -> None:
     events, topic = await broker.create_topic(), await broker.create_topic()
     results = results_of(broker, topic)
-    places = {f"{events}/0"}
-    assert await results.newest(places) is None
+    assert await results.newest({f"{events}/0": 0}) is None
     async with AIOKafkaProducer(bootstrap_servers=broker.brokers) as producer:
         await producer.send_and_wait(events, b"old", timestamp_ms=1_000)
         sent = await producer.send_and_wait(events, b"new", timestamp_ms=10_000)
@@ -139,8 +138,9 @@ async def test_the_newest_result_tells_how_long_after_its_record_it_came(broker:
         await producer.send_and_wait(topic, b"{}", headers=name.headers, timestamp_ms=12_500)
         other = EventName("other", 3, 7)
         await producer.send_and_wait(topic, b"{}", headers=other.headers, timestamp_ms=20_000)
-    assert await results.newest(places) == (name, 2.5)
-    assert await results.newest({"other/0"}) is None
+    assert await results.newest({f"{events}/0": name.offset}) == (name, 2.5)
+    assert await results.newest({f"{events}/0": name.offset + 1}) is None
+    assert await results.newest({"other/0": 0}) is None
 
 
 async def test_while_spark_carries_a_part_the_gateway_commits_others(broker: Broker) -> None:

@@ -19,6 +19,7 @@ from tests.connectors.kafka_broker import Broker
 from tests.e2e.harness import Gateway, end_hosts, kill_gateways, until
 
 PARTITIONS = 2
+SQL = "SELECT id, value * 2 AS twice, note FROM events WHERE id % 3 <> 0"
 JARS = Path(__file__).parents[2] / "build" / "spark-kafka" / "jars"
 SPARK = {"master": "local[3]", "conf": {"spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar"))))}}
 
@@ -55,7 +56,7 @@ class Site:
         query = {
             "source": {"type": "kafka", "brokers": self.broker.brokers, "topics": [self.events]},
             "schema": "id BIGINT, value DOUBLE, note STRING",
-            "sql": "SELECT id, value * 2 AS twice, note FROM events WHERE id % 3 <> 0",
+            "sql": SQL,
             "runs": {"max_events": 200},
             "sink": {"type": "kafka", "brokers": self.broker.brokers, "topic": self.results},
             "qos": {"latency": "2s"},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -13,7 +15,7 @@ import pytest
 
 from infra.failpoints import DIRECT
 from tests.connectors.kafka_broker import Broker
-from tests.e2e.direct_site import Site, expected
+from tests.e2e.direct_site import PARTITIONS, SQL, Site, expected
 from tests.e2e.harness import until
 from tests.faults.figures import Figures, Measure, Scale, only_full
 
@@ -21,7 +23,15 @@ KILLS_LEAST = 50
 PART = 60
 ENDS = ("direct.stopped", "direct.taken")
 """The places that are reached once Spark does not carry the query any more."""
+WITH_VM = ("noted@3", "opened@3", "progress@3", "stopped@1", "stopped@2", "taken@1", "taken@2")
+"""The places, and how often they are reached, at which there is a VM, as a rule."""
 FAULT = "a query is handed over between Spark and the gateway: kill -9 of gateway or engine host at home at each step"
+FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at each step"
+LATE = {"start_vm_above": "600ms", "send_above": "400ms", "keep_vm_above": "200ms", "tolerance": "0s"}
+BURST = 1_000
+WORK = "aggregate(sequence(1, 4000), 0D, (sum, x) -> sum + x * value) IS NOT NULL"
+"""A condition that is always true, and takes a part of a millisecond."""
+BURST_S = 4.0
 
 
 @pytest.fixture
@@ -36,8 +46,8 @@ def strikes_of(scale: Scale) -> list[tuple[str, str]]:
     if not scale.full:
         places = random.Random(scale.seed).sample(sorted(DIRECT), 2)
         return [*((place, "gateway") for place in places), ("direct.progress", "home")]
-    rounds = scale.times(1, KILLS_LEAST)
-    return [(place, victim) for place in sorted(DIRECT) for victim in ("gateway", "home")] * rounds
+    each = [(place, victim) for place in sorted(DIRECT) for victim in ("gateway", "home")]
+    return each * scale.times(1, KILLS_LEAST // len(DIRECT))
 
 
 def strike(site: Site, place: str, victim: str, first: int) -> None:
@@ -45,7 +55,7 @@ def strike(site: Site, place: str, victim: str, first: int) -> None:
     site.start(f"{place}={'kill' if victim == 'gateway' else 'stop'}@1")
     process = psutil.Process(site.gateway.process.pid)  # type: ignore[union-attr]
     site.produce(range(first, first + PART // 2))
-    until(lambda: site.carried() or not runs(process), "Spark carries some")
+    until(lambda: bool(site.carried()) or not runs(process), "Spark carries some")
     site.produce(range(first + PART // 2, first + PART), *([b"no JSON"] if place in ENDS else []))
     if victim == "gateway":
         until(lambda: not runs(process), f"{place} is reached")
@@ -74,5 +84,47 @@ def test_a_query_is_handed_over_whatever_is_killed(site: Site, scale: Scale, fig
     site.wait_for(len(expected(events)))
     # Where home is killed, its last results may come twice, with the same headers.
     site.assert_exact(events, once=all(victim == "gateway" for _, victim in strikes))
-    kills = Measure("kills", len(strikes), scale.times(3, KILLS_LEAST), at_least=True)
+    kills = Measure("kills", len(strikes), scale.times(3, 2 * KILLS_LEAST), at_least=True)
     figures.add(FAULT, kills, times=len(strikes), outcome="0 lost, 0 twice by the headers, in order within partitions")
+
+
+def strike_vm(site: Site, place: str, first: int) -> int:
+    """Kill the VM when a gateway reaches a place, while events come from a number on; return the next number."""
+    name, _, times = place.partition("@")
+    switching = {"mode": "data", "share": "50%", **LATE}
+    site.start(f"direct.{name}=stop@{times}", switching=switching, sql=f"{SQL} AND {WORK}")
+    process, sent, due_s = psutil.Process(site.gateway.process.pid), first, 0.0  # type: ignore[union-attr]
+
+    def comes(holds: Callable[[], bool]) -> bool:
+        nonlocal sent, due_s
+        if len(site.carried()) == PARTITIONS and time.monotonic() > due_s:
+            site.produce(range(sent, sent + BURST))
+            sent, due_s = sent + BURST, time.monotonic() + BURST_S
+        return holds()
+
+    until(lambda: comes(lambda: not runs(process)), f"{place} is reached")
+    stopped = process.status() == psutil.STATUS_STOPPED
+    assert stopped, "it has not ended by itself"
+    if not site.gateway.vm_pids():
+        process.resume()
+        until(lambda: comes(lambda: bool(site.gateway.vm_pids())), "a VM runs")
+    os.kill(site.gateway.vm_pids()[0], signal.SIGKILL)
+    process.resume()
+    site.wait_for(len(expected(range(sent))))
+    site.gateway.kill()
+    return sent
+
+
+@only_full("tests/e2e/test_exactly_once.py kills a VM, and tests/e2e/test_direct.py hands queries over")
+@pytest.mark.timeout(14_400)
+def test_parts_are_handed_over_though_the_vm_is_killed(site: Site, scale: Scale, figures: Figures) -> None:
+    strikes = WITH_VM * scale.times(1, math.ceil(KILLS_LEAST / len(WITH_VM)))
+    end = 0
+    for number, place in enumerate(strikes):
+        print(f"{number}: the VM is killed at {place}", flush=True)
+        end = strike_vm(site, place, end)
+    site.start()
+    site.wait_for(len(expected(range(end))))
+    site.assert_exact(range(end))
+    kills = Measure("kills", len(strikes), scale.times(3, KILLS_LEAST), at_least=True)
+    figures.add(FAULT_VM, kills, times=len(strikes), outcome="0 lost, 0 twice, in order within partitions")

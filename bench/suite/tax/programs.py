@@ -40,14 +40,16 @@ def gateway(
     module: Sequence[str] = RUN,
     *,
     data_path: str = "gateway",
+    master: str = "local[1]",
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
-    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics.
+    """Start a gateway whose query stays at home; ``events`` and ``results`` are topics, ``more`` is of the query.
 
     The query is named by its topic, and so is its consumer group: in another gateway's, that one stays a member for a
     while after it has ended, and the partitions are its.
     """
-    queries = {f"q-{events}": query(work, events, results)}
-    return gateway_of(folder, queries, log, module, data_path=data_path)
+    queries = {f"q-{events}": {**query(work, events, results), **more}}
+    return gateway_of(folder, queries, log, module, data_path=data_path, master=master)
 
 
 def query(work: Work, events: str, results: str) -> dict[str, object]:
@@ -72,9 +74,10 @@ def gateway_of(
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
     data_path: str = "gateway",
+    master: str = "local[1]",
 ) -> subprocess.Popen[bytes]:
-    """Start a gateway with queries by name; ``cloud`` replaces keys of that section."""
-    path = write_config(folder, queries, api_port=api_port, cloud=cloud, data_path=data_path)
+    """Start a gateway with queries by name; ``cloud`` replaces keys of that section, ``master`` is Spark's."""
+    path = write_config(folder, queries, api_port=api_port, cloud=cloud, data_path=data_path, master=master)
     return started([sys.executable, "-m", *module, str(path)], log)
 
 
@@ -85,11 +88,15 @@ def write_config(
     api_port: int = 0,
     cloud: Mapping[str, object] = MappingProxyType({}),
     data_path: str = "gateway",
+    master: str = "local[1]",
 ) -> Path:
     """Write the config of a gateway, or write it anew; arguments as ``gateway_of`` has them."""
+    spark: dict[str, object] = {"master": master}
+    if data_path == "direct":
+        spark["conf"] = {"spark.jars": connector()}
     config = {
         "gateway": {"state_dir": str(folder / "state"), "api": {"listen": f"127.0.0.1:{api_port}"}},
-        "private": {"spark": {"master": "local[1]"}, "data_path": data_path},
+        "private": {"spark": spark, "data_path": data_path},
         "cloud": {
             "provider": "process",
             "max_vms": 1,
@@ -106,16 +113,25 @@ def write_config(
     return path
 
 
+def connector() -> str:
+    """Return the jars of Spark's Kafka connector, parted by commas.
+
+    Raises:
+        SideError: they are missing.
+    """
+    jars = ",".join(str(jar) for jar in sorted(_JARS.glob("*.jar")))
+    if not jars:
+        raise SideError("Spark's Kafka connector is missing: run make connector")
+    return jars
+
+
 def job(mode: str, work: Work, folder: str, events: str, results: str) -> Job:
     """Return the same query for Spark alone.
 
     Raises:
         SideError: Spark's Kafka connector is missing.
     """
-    jars = ",".join(str(jar) for jar in sorted(_JARS.glob("*.jar")))
-    if not jars:
-        raise SideError("Spark's Kafka connector is missing: run make connector")
-    return Job(mode, os.environ[BROKERS], events, results, work.schema, work.sql, jars, folder)
+    return Job(mode, os.environ[BROKERS], events, results, work.schema, work.sql, connector(), folder)
 
 
 def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from gateway.sinks.base import SinkUnavailableError
@@ -55,9 +55,9 @@ class DeliveryNotes:
         """Return where the topic of the results ends."""
         return await self._outage.outlast("the topic of the results", self._results.ends)
 
-    async def newest(self, places: Collection[str]) -> tuple[EventName, float] | None:
+    async def newest(self, source: Mapping[str, int]) -> tuple[EventName, float] | None:
         """See ``ResultsTopic.newest``."""
-        return await self._outage.outlast("the topic of the results", lambda: self._results.newest(places))
+        return await self._outage.outlast("the topic of the results", lambda: self._results.newest(source))
 
     async def note(self, part: str, offsets: Mapping[str, int], results: Mapping[int, int]) -> None:
         """See ``KafkaSink.note_direct``."""

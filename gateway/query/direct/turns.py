@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -57,6 +57,7 @@ class _Part:
         carrier: lets Spark carry it.
         rule: when.
         places: its partitions, as ``<topic>/<partition>``.
+        begun: where Spark has begun with each.
         turn: Spark's; None while the gateway reads the part.
         asked: set with the reason for which the gateway is to take over.
     """
@@ -65,6 +66,7 @@ class _Part:
     carrier: DirectCarrier
     rule: DirectRule
     places: tuple[str, ...] = ()
+    begun: Mapping[str, int] = field(default_factory=dict)
     turn: asyncio.Task[None] | None = None
     asked: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -171,6 +173,7 @@ class DirectTurns:
         for part in self._parts:
             ready = part.turn is None and here.keys() >= set(part.places)
             if part.rule.may_begin(self._clock.now(), calm=calm and ready):
+                part.begun = {}
                 part.asked = asyncio.get_running_loop().create_future()
                 part.turn = asyncio.create_task(self._turn(part), name=f"{self._name}, part {part.name}")
 
@@ -183,7 +186,7 @@ class DirectTurns:
     def _is_calm(self) -> bool:
         oldest_s, now_s = self._ingress.oldest_unread_s(), self._clock.now()
         waits = oldest_s is not None and now_s - oldest_s > self._terms.late_above_s
-        at_home = self._pipeline.cloud_share == 0 and set(self._pipeline.lanes) == {HOME}
+        at_home = self._pipeline.cloud_share == 0 and HOME in self._pipeline.lanes
         return at_home and self._notes.settled and not waits
 
     async def _look(self) -> None:
@@ -198,7 +201,8 @@ class DirectTurns:
             self._ask(carried[: max(0, wanted)], f"{share:.0%} of the events are to go to VMs")
         elif now_s >= self._latency_due_s:
             self._latency_due_s = now_s + _LATE_LOOK_S
-            newest = await self._notes.newest({place for part in carried for place in part.places})
+            begun = {place: offset for part in carried for place, offset in part.begun.items()}
+            newest = await self._notes.newest(begun)
             if newest is not None and newest[0] != self._seen:
                 self._seen, latency_s = newest
                 late = self._lateness.to_take(now_s, latency_s, len(carried))
@@ -231,7 +235,7 @@ class DirectTurns:
         if not await self._is_drained(part):
             self._source.take_back(offsets)
             return
-        begun_s = self._clock.now()
+        part.begun, begun_s = offsets, self._clock.now()
         _LOG.info("query %s: Spark carries %s from now on", self._name, _listed(part))
         self._tell("")
         carried = await part.carrier.carry(offsets, part.asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -64,12 +64,12 @@ class ResultsTopic:
                 found.update(name for name in names if name is not None and _is_after(name, source))
             return found, {each.partition: end for each, end in ends.items()}
 
-    async def newest(self, places: Collection[str]) -> tuple[EventName, float] | None:
+    async def newest(self, source: Mapping[str, int]) -> tuple[EventName, float] | None:
         """Return the record that the newest result names, and how long after that record it came, in seconds.
 
         Args:
-            places: only records of these partitions (``<topic>/<partition>``) count, and only the last results in each
-                partition of the topic.
+            source: only records of these partitions (``<topic>/<partition>``) count, from these offsets on; and only
+                the last results in each partition of the topic.
 
         Raises:
             SinkUnavailableError: the brokers do not answer.
@@ -79,7 +79,7 @@ class ResultsTopic:
             for each, end in (await self._ends(consumer)).items():
                 for result in await _records_from(consumer, each, max(0, end - _NEWEST)) if end else []:
                     name = EventName.of(result.headers)
-                    if name is None or f"{name.topic}/{name.partition}" not in places:
+                    if name is None or not _is_after(name, source):
                         continue
                     if newest is None or result.timestamp > newest[1].timestamp:
                         newest = name, result

@@ -183,6 +183,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self.generation += 1
         self._lent.partitions.difference_update(offsets)
         self._lent.changed.set()
+        self._begun_wall_s = self._clock.wall()  # nothing was asked of their brokers meanwhile
         for partition, offset in offsets.items():
             if partition in self._delivered and partition in self._consumer.assignment():
                 self._consumer.seek(partition, offset)
