@@ -12,7 +12,7 @@ TERMS = DirectTerms(late_above_s=2.0, late_for_s=1.0, calm_s=5.0, pause_s=10.0, 
 
 def begins_s(rule: DirectRule, from_s: float) -> float:
     """Return when a query that is calm from now on may be carried."""
-    return next(at / 10 for at in range(int(10 * from_s), 10_000) if rule.may_begin(at / 10, calm=True))
+    return next(at / 10 for at in range(int(10 * from_s), 20_000) if rule.may_begin(at / 10, calm=True))
 
 
 def test_a_query_must_be_calm_for_a_while() -> None:
@@ -50,14 +50,21 @@ def test_after_a_failure_the_gateway_keeps_it_for_longer_and_longer() -> None:
     waited = []
     at_s = 0.0
     for _ in range(5):
-        rule.ended(at_s, failed=True)
+        rule.began(at_s)
+        rule.ended(at_s, in_vain=True)
         begun_s = begins_s(rule, at_s)
         waited.append(begun_s - at_s)
         at_s = begun_s
     assert waited == [10.0, 20.0, 40.0, 60.0, 60.0]
-    rule.ended(at_s, failed=False)
-    assert begins_s(rule, at_s) - at_s == TERMS.calm_s, "what ended in order is forgiven"
-    rule.ended(at_s, failed=True)
+    rule.ended(at_s, in_vain=False)
+    assert begins_s(rule, at_s) - at_s == TERMS.calm_s, "what ended in order has no pause"
+    rule.began(at_s)
+    rule.ended(at_s + TERMS.good_s - 1, in_vain=True)
+    assert begins_s(rule, at_s) - at_s == TERMS.good_s - 1 + TERMS.most_pause_s, "it did not last long enough"
+    at_s += 1000
+    rule.began(at_s)
+    at_s += TERMS.good_s
+    rule.ended(at_s, in_vain=True)
     assert begins_s(rule, at_s) - at_s == TERMS.pause_s
 
 

@@ -14,8 +14,9 @@ class DirectTerms:
         late_above_s: a latency above this is too much.
         late_for_s: for so long, before the gateway takes over some parts.
         calm_s: nothing may have gone to VMs, and nothing waited, for so long before Spark carries a part.
-        pause_s: how long the gateway keeps a part after Spark has failed to carry it; doubled each time.
+        pause_s: how long the gateway keeps a part that Spark failed to carry, or carried too late; doubled each time.
         most_pause_s: at most.
+        good_s: a turn of Spark that lasts for so long makes up for all that ended early.
     """
 
     late_above_s: float
@@ -23,6 +24,7 @@ class DirectTerms:
     calm_s: float = 5.0
     pause_s: float = 15.0
     most_pause_s: float = 1800.0
+    good_s: float = 300.0
 
 
 class DirectRule:
@@ -35,7 +37,7 @@ class DirectRule:
     def __init__(self, terms: DirectTerms) -> None:
         self._terms = terms
         self._calm_since_s: float | None = None
-        self._not_before_s = float("-inf")
+        self._not_before_s = self._began_s = float("-inf")
         self._failures = 0
 
     def may_begin(self, now_s: float, *, calm: bool) -> bool:
@@ -52,11 +54,16 @@ class DirectRule:
             self._calm_since_s = now_s
         return now_s >= max(self._calm_since_s + self._terms.calm_s, self._not_before_s)
 
-    def ended(self, now_s: float, *, failed: bool) -> None:
-        """Note that the gateway has taken over; ``failed``: Spark could not go on."""
+    def began(self, now_s: float) -> None:
+        """Note that Spark's turn begins."""
+        self._began_s = now_s
+
+    def ended(self, now_s: float, *, in_vain: bool) -> None:
+        """Note that the gateway has taken over; ``in_vain``: Spark could not go on, or was too late."""
         self._calm_since_s = None
-        if not failed:
+        if now_s - self._began_s >= self._terms.good_s:
             self._failures = 0
+        if not in_vain:
             return
         pause_s = min(self._terms.pause_s * 2.0**self._failures, self._terms.most_pause_s)
         self._failures += 1

@@ -58,6 +58,7 @@ class _Part:
         rule: when.
         places: its partitions, as ``<topic>/<partition>``.
         begun: where Spark has begun with each.
+        late: whether it is asked back because its results come too late.
         turn: Spark's; None while the gateway reads the part.
         asked: set with the reason for which the gateway is to take over.
     """
@@ -67,6 +68,7 @@ class _Part:
     rule: DirectRule
     places: tuple[str, ...] = ()
     begun: Mapping[str, int] = field(default_factory=dict)
+    late: bool = False
     turn: asyncio.Task[None] | None = None
     asked: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -173,7 +175,7 @@ class DirectTurns:
         for part in self._parts:
             ready = part.turn is None and here.keys() >= set(part.places)
             if part.rule.may_begin(self._clock.now(), calm=calm and ready):
-                part.begun = {}
+                part.begun, part.late = {}, False
                 part.asked = asyncio.get_running_loop().create_future()
                 part.turn = asyncio.create_task(self._turn(part), name=f"{self._name}, part {part.name}")
 
@@ -206,11 +208,12 @@ class DirectTurns:
             if newest is not None and newest[0] != self._seen:
                 self._seen, latency_s = newest
                 late = self._lateness.to_take(now_s, latency_s, len(carried))
-                self._ask(carried[:late], f"the newest result came {latency_s:.2f} s after its event")
+                self._ask(carried[:late], f"the newest result came {latency_s:.2f} s after its event", late=True)
 
-    def _ask(self, parts: Collection[_Part], reason: str) -> None:
+    def _ask(self, parts: Collection[_Part], reason: str, *, late: bool = False) -> None:
         for part in parts:
             part.ask(reason)
+            part.late = late
 
     async def _count_arrived(self, now_s: float) -> None:
         """Tell how many events came for Spark, by the ends of its partitions."""
@@ -236,6 +239,7 @@ class DirectTurns:
             self._source.take_back(offsets)
             return
         part.begun, begun_s = offsets, self._clock.now()
+        part.rule.began(begun_s)
         _LOG.info("query %s: Spark carries %s from now on", self._name, _listed(part))
         self._tell("")
         carried = await part.carrier.carry(offsets, part.asked)
@@ -251,7 +255,7 @@ class DirectTurns:
         return False
 
     def _end(self, part: _Part, carried: Carried, carried_s: float) -> None:
-        part.rule.ended(self._clock.now(), failed=carried.failed)
+        part.rule.ended(self._clock.now(), in_vain=carried.failed or part.late)
         if carried.refused:
             self._refused = True
         self._tell(carried.reason, without=part)
