@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
+from gateway.query.direct.notes import DeliveryNotes
 from gateway.sinks.base import ReleasedRows
 from gateway.sinks.kafka.carried import UNKNOWN, CarriedParts
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from gateway.sinks.kafka.naming import EventName, missing, unnamed
 from gateway.sinks.kafka.resultstopic import ResultsTopic
+from infra.clock import SystemClock
 from infra.messages import NAMES
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sinks import make_sink, records
@@ -141,6 +143,24 @@ async def test_the_newest_result_tells_how_long_after_its_record_it_came(broker:
     assert await results.newest({f"{events}/0": name.offset}) == (name, 2.5)
     assert await results.newest({f"{events}/0": name.offset + 1}) is None
     assert await results.newest({"other/0": 0}) is None
+
+
+async def test_runs_that_were_logged_and_not_delivered_do_not_hide_what_spark_has_delivered(broker: Broker) -> None:
+    topic = await broker.create_topic()
+    sink = await reopened(broker, topic, 1)
+    await sink.note_direct("0", {"in/0": 8}, await results_of(broker, topic).ends())
+    eight, nine = EventName("in", 0, 8), EventName("in", 0, 9)
+    await by_spark(broker, topic, (8, eight), (9, nine))
+    await sink.close()
+
+    later = await reopened(broker, topic, 2)
+    notes = DeliveryNotes(later, results_of(broker, topic), SystemClock())
+    # The gateway had taken over, and had read up to offset 12.
+    assert await notes.recover(at(in_0=12, in_1=3)) == at(in_0=12, in_1=3)
+    await later.commit([released(0, (8, eight), (9, nine), (10, EventName("in", 0, 10)))], at(in_0=12, in_1=3))
+    assert [number for number, _ in await told(broker, topic)] == [8, 9, 10]
+    assert await notes.recover(at(in_0=12)) == at(in_0=12), "nothing is left to be found"
+    await later.close()
 
 
 async def test_while_spark_carries_a_part_the_gateway_commits_others(broker: Broker) -> None:

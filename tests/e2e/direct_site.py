@@ -137,7 +137,8 @@ class Site:
         records = self.records()
         names = [tuple(headers[each] for each in NAME_HEADERS) for _, headers in records]
         if once:
-            assert [name for name, count in Counter(names).items() if count > 1] == []
+            repeated = [name for name, count in Counter(names).items() if count > 1]
+            assert not repeated, f"{len(repeated)} come twice, the first ones {repeated[:5]}"
         found = {name: row for name, (row, _) in zip(names, records, strict=True)}
         assert sorted(found.values(), key=lambda row: row["id"]) == expected(numbers)
         for partition in range(PARTITIONS):

@@ -120,5 +120,5 @@ ROW = Row(
     note=f"data_path: direct, {RATE_PER_S} events/s, real-time mode on one core. A record that is no event makes the "
     "gateway take over; after 15 s Spark carries the query again. The longest time between two results.",
     around=around,
-    turns_most=3,
+    turns_most=2,
 )

@@ -23,7 +23,21 @@ import psutil
 
 from suite.row import CPU, Row, SideError, side_environment
 from suite.tax import programs
-from suite.tax.clock import P50, P99, RATE, System, end, fill, is_alive, leave_cpu, log_told, new_topics, turn, warm_up
+from suite.tax.clock import (
+    OWN_CPU,
+    P50,
+    P99,
+    RATE,
+    System,
+    end,
+    fill,
+    is_alive,
+    leave_cpu,
+    log_told,
+    new_topics,
+    turn,
+    warm_up,
+)
 from suite.tax.load import WORKS, Work
 from suite.turns import OURS, Goal, Sample
 
@@ -36,6 +50,12 @@ REFERENCE, DIRECT, MICRO, REAL, BATCH = (
 )
 _PATHS = {OURS: "gateway", REFERENCE: "reference", DIRECT: "direct"}
 _MODES = {MICRO: "micro-batch", REAL: "real-time"}
+_PATH_GOALS = (
+    Goal(OWN_CPU, OURS, 0.05, at_least=False, of=REFERENCE),
+    Goal(OWN_CPU, OURS, 0.01, at_least=False, of=DIRECT),
+    Goal(P50, REAL, 1.2, at_least=False, of=DIRECT),
+    Goal(RATE, REAL, 0.9, of=DIRECT),
+)
 _BATCH_WITHIN_S, _POLL_S = 240.0, 0.05
 _FIRST = 1_000
 """So many events a query gets before Spark carries it."""
@@ -186,6 +206,7 @@ def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] =
             Goal(RATE, BATCH, 0.67),
             Goal(P50, MICRO, 0.8, at_least=False),
             Goal(P99, MICRO, 1.0, at_least=False),
+            *(goal for goal in _PATH_GOALS if goal.of in ours),
         ),
         note=note,
         around=partial(around, kind, ours),

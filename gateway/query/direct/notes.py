@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
+from gateway.connectors.position import Position
 from gateway.sinks.base import SinkUnavailableError
+from gateway.sinks.kafka.carried import UNKNOWN
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from gateway.sinks.kafka.naming import EventName
 from gateway.sinks.kafka.resultstopic import ResultsTopic
@@ -41,16 +45,6 @@ class DeliveryNotes:
         """Whether everything that Spark has delivered of parts that it does not carry is behind the gateway."""
         return self._sink.passed
 
-    @property
-    def found(self) -> Mapping[int, int] | None:
-        """Where in the topic of the results those may begin that Spark has delivered; None if there are none."""
-        return self._sink.direct
-
-    @property
-    def offsets(self) -> Mapping[str, int]:
-        """Up to where the sink knows that everything is delivered."""
-        return self._sink.source.offsets
-
     async def ends(self) -> dict[int, int]:
         """Return where the topic of the results ends."""
         return await self._outage.outlast("the topic of the results", self._results.ends)
@@ -62,6 +56,22 @@ class DeliveryNotes:
     async def note(self, part: str, offsets: Mapping[str, int], results: Mapping[int, int]) -> None:
         """See ``KafkaSink.note_direct``."""
         await self._outage.outlast("the sink", lambda: self._sink.note_direct(part, offsets, results))
+
+    async def recover(self, position: Position) -> Position:
+        """Let the sink leave out what Spark has delivered, perhaps under another gateway; return where reading goes on.
+
+        Home has ended what it carried when it opened the query again.
+
+        Args:
+            position: the end of the run log. Its last runs may not be delivered, although Spark has delivered events
+                of theirs: then the gateway had taken these back before.
+        """
+        if (begins := self._sink.direct) is None:
+            return position
+        known = self._sink.source.offsets
+        await self.take_back(UNKNOWN, known, begins)
+        later = {place: max(offset, known.get(place, 0)) for place, offset in position.offsets.items()}
+        return msgspec.structs.replace(position, offsets={**known, **later})
 
     async def take_back(self, part: str, offsets: Mapping[str, int], begins: Mapping[int, int]) -> None:
         """Let the sink leave out what Spark has delivered of a part; home has ended what it carried.

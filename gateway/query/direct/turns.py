@@ -9,15 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import msgspec
-
 from gateway.query.direct.carrier import Carried, DirectCarrier
 from gateway.query.direct.notes import DeliveryNotes
 from gateway.query.direct.rule import DirectRule, DirectTerms, Lateness
 from gateway.query.flow.ingress import Ingress
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import RunLog
-from gateway.sinks.kafka.carried import UNKNOWN
 from gateway.sinks.kafka.naming import EventName
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import Clock
@@ -126,17 +123,8 @@ class DirectTurns:
         return self._notes.trouble
 
     async def recover(self) -> None:
-        """Continue after what Spark has delivered, perhaps under another gateway; before anything is read.
-
-        The host has ended what it carried when it opened the query again.
-        """
-        if (begins := self._notes.found) is None:
-            return
-        position, known = self._log.position, self._notes.offsets
-        later = {place: max(offset, known.get(place, 0)) for place, offset in position.offsets.items()}
-        position = msgspec.structs.replace(position, offsets={**known, **later})
-        await self._notes.take_back(UNKNOWN, position.offsets, begins)
-        self._log.skip(position)
+        """Continue after what Spark has delivered; before anything is read."""
+        self._log.skip(await self._notes.recover(self._log.position))
 
     async def run(self) -> None:
         """Deliver until cancelled."""
