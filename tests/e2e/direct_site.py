@@ -42,11 +42,13 @@ class Site:
     Args:
         broker: of the topics.
         folder: for all files.
+        hosts: the state_dir of several sites, one after the other, so that Spark at home is started once.
+        name: of the query, among those of these sites.
     """
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
-        self.broker, self.folder, self.state_dir = broker, folder, folder / "state"
-        self.state_dir.mkdir()
+    def __init__(self, broker: Broker, folder: Path, hosts: Path | None = None, name: str = "carried") -> None:
+        self.broker, self.folder, self.state_dir, self.name = broker, folder, hosts or folder / "state", name
+        self.state_dir.mkdir(exist_ok=True)
         self.events = asyncio.run(broker.create_topic(partitions=PARTITIONS))
         self.results = asyncio.run(broker.create_topic())
         self.gateway: Gateway
@@ -59,15 +61,20 @@ class Site:
             "sql": SQL,
             "runs": {"max_events": 200},
             "sink": {"type": "kafka", "brokers": self.broker.brokers, "topic": self.results},
-            "qos": {"latency": "2s"},
+            "qos": {"latency": "60s"},
             "switching": {"mode": "off"},
             **more,
         }
         private = {"data_path": "direct"}
-        self.gateway = Gateway(self.folder, self.state_dir, {"carried": query}, spark=SPARK, private=private)
+        self.gateway = Gateway(self.folder, self.state_dir, {self.name: query}, spark=SPARK, private=private)
         self._logged = len(self.gateway.log.read_text()) if self.gateway.log.exists() else 0
         with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
             self.gateway.start()
+
+    @property
+    def letters(self) -> Path:
+        """The file of dead letters."""
+        return self.state_dir / "queries" / self.name / "dead-letters.jsonl"
 
     def close(self) -> None:
         """End all of it."""

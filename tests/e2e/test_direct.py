@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -11,14 +12,22 @@ import pytest
 
 from tests.connectors.kafka_broker import Broker
 from tests.e2e.direct_site import Site, expected
-from tests.e2e.harness import until
+from tests.e2e.harness import end_hosts, kill_gateways, until
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("hosts")
+    yield folder
+    end_hosts(folder)
 
 
 @pytest.fixture
-def site(broker: Broker, tmp_path: Path) -> Iterator[Site]:
-    found = Site(broker, tmp_path)
-    yield found
-    found.close()
+def site(broker: Broker, tmp_path: Path, hosts: Path) -> Iterator[Site]:
+    yield Site(broker, tmp_path, hosts, name=f"carried-{next(_NUMBERS)}")
+    kill_gateways()
 
 
 def test_spark_carries_a_query_and_the_gateway_takes_over_for_dirty_data(site: Site) -> None:
@@ -33,8 +42,7 @@ def test_spark_carries_a_query_and_the_gateway_takes_over_for_dirty_data(site: S
     site.wait_for(len(expected(range(1_800))))
     until(lambda: site.said("is no plain event"), "the gateway takes over")
     assert 1 in site.carried(), "Spark keeps the other partition"
-    letters = site.state_dir / "queries" / "carried" / "dead-letters.jsonl"
-    until(lambda: letters.exists() and len(letters.read_text().splitlines()) == 1, "a dead letter")
+    until(lambda: site.letters.exists() and len(site.letters.read_text().splitlines()) == 1, "a dead letter")
     site.assert_exact(range(1_800))
 
 
