@@ -12,16 +12,16 @@ from gateway.connectors.objectstores import make_objects
 from gateway.sources.base import Source
 from gateway.sources.files.bucket import Bucket
 from gateway.sources.files.folder import Folder
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.files.listed import ListedFiles, Storage
 from gateway.sources.files.mail import read_mail_table
 from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
 from gateway.sources.files.recorded import column_times, joined_times, times_of_files
 from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import DueTimes, RecordedSchedule, Schedule
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
+from infra.files.choosing import open_by_name
 
 
 def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, strict: bool) -> Source:

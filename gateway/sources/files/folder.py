@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.listed import WantedNames
 from gateway.sources.files.notes import NotedFile
+from gateway.sources.files.reading.passes import FoundFile
 from gateway.sources.marks import ends_digest
 from infra.rows.base import SourceError
 

@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.config.words.fields import ROW_SUFFIXES
 from gateway.connectors.position import Position
-from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.notes import NotedFile, Notes, NotesStore, pruned
+from gateway.sources.files.reading.passes import FoundFile
 from infra.clock import Clock
 from infra.rows.base import SourceError
 

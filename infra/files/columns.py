@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.files.formats.lines import RAW_KEPT_BYTES
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import Portion, Refused
+from infra.files.lines import RAW_KEPT_BYTES
 from infra.rows.base import SourceError
 from infra.rows.drift import check_columns
 from infra.rows.halving import decode_by_halves, one_batch

@@ -10,8 +10,8 @@ from typing import Final
 
 import zstandard
 
-from gateway.sources.files.formats.packed import open_plain
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import Portion, Refused
+from infra.files.packed import open_plain
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 

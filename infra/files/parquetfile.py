@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.files.columns import BatchReader, Conformer
 from infra.rows.base import SourceError
 
 _BATCH_BYTES = 4 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.files.columns import BatchReader, Conformer
 from infra.rows.base import SourceError
 
 _FILE_MAGIC = b"ARROW1"

@@ -11,65 +11,9 @@ import pyarrow as pa
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk
-from gateway.sources.files.formats.loops import with_loop_ids
+from gateway.sources.files.reading.loops import with_loop_ids
+from infra.files.base import FILE_COLUMN, FileReader, Portion
 from infra.rows.base import DeadRecord, SourceError
-
-FILE_COLUMN = "_file"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A record of a portion that is not an event; ``index`` counts from the portion's first record."""
-
-    index: int
-    offset: int
-    reason: str
-    raw: bytes
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """Consecutive records of one file.
-
-    Attributes:
-        batch: the events.
-        records: the number of records, with those that are not events.
-        end: offset of the next record.
-        dead: the records that could not be decoded, in order.
-        blank: indices of empty records (an empty line).
-    """
-
-    batch: pa.RecordBatch
-    records: int
-    end: int
-    dead: tuple[Refused, ...] = ()
-    blank: tuple[int, ...] = ()
-
-
-class FileReader(Protocol):
-    """One open file. ``offset`` is 0 at its first record and otherwise a ``Portion.end``."""
-
-    def seek(self, offset: int) -> None:
-        """Continue at ``offset``."""
-        ...
-
-    def at_end(self) -> bool:
-        """Return whether no record is left."""
-        ...
-
-    def read(self, max_records: int, max_bytes: int) -> Portion:
-        """Return the next records, at least one; not at the end.
-
-        Raises:
-            SourceError: the file cannot be read to its end.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
 
 OpenFile = Callable[[Path, pa.Schema], FileReader]
 

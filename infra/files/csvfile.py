@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits, Lines
-from gateway.sources.files.formats.packed import open_plain
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import Portion, Refused
+from infra.files.lines import LINE_LIMITS, LineLimits, Lines
+from infra.files.packed import open_plain
 from infra.rows.base import SourceError
 from infra.rows.drift import check_columns
 from infra.rows.halving import decode_by_halves, one_batch
