@@ -64,7 +64,7 @@ class DirectStream:
         on_death: Callable[[str], None],
     ) -> None:
         assert query.spec.direct is not None
-        assert query.spec.reads is not None
+        assert isinstance(query.spec.reads, KafkaReading)
         self.query, self._clock = query, clock
         self.progress = ResumePoint()
         self.activity = Activity(clock)

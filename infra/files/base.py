@@ -82,6 +82,10 @@ class FileReader(Protocol):
         """Continue at ``offset``."""
         ...
 
+    def stop_at(self, end: int | None) -> None:
+        """Read no further than this offset, which may save reading; None: to the end of the file."""
+        ...
+
     def at_end(self) -> bool:
         """Return whether no record is left."""
         ...
@@ -105,3 +109,17 @@ class FileReader(Protocol):
     def close(self) -> None:
         """Close the file."""
         ...
+
+
+def without_name(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a schema that are in files themselves: all but ``_file``."""
+    return pa.schema([field for field in schema if field.name != FILE_COLUMN])
+
+
+def with_name(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return events of the file ``name`` with the column ``_file``, if the schema has one that the batch lacks."""
+    if len(batch.schema) == len(schema):
+        return batch
+    names = pa.array([name] * batch.num_rows, pa.string()).cast(schema.field(FILE_COLUMN).type)
+    columns = [names if column == FILE_COLUMN else batch.column(column) for column in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

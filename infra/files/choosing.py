@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 
 from infra.files.arrowfile import open_arrow
-from infra.files.base import FileReader
+from infra.files.base import FileReader, Place
 from infra.files.csvfile import CsvReader
 from infra.files.lines import JsonLinesReader
 from infra.files.parquetfile import open_parquet
@@ -15,7 +13,7 @@ from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 
 
-def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
+def open_by_name(path: Place, schema: pa.Schema, *, strict: bool) -> FileReader:
     """Open a file of rows by its suffix; see ``gateway.config.words.fields.ROW_SUFFIXES``.
 
     Raises:

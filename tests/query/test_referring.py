@@ -21,8 +21,9 @@ from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.referring.paths import reading_of, why_by_value
 from gateway.query.flow.run import Run
 from gateway.sources.base import Loaded
+from gateway.sources.kafka.partitions import offset_ranges
 from gateway.sources.replayed import WithReplays
-from infra.messages import Completed, OffsetRange, Poison
+from infra.messages import Completed, OffsetRange, Poison, Range
 from infra.payload import CodecPolicy, Encoder
 from infra.rows.base import DeadRecord, SourceError, SourceUnavailableError
 from tests.query.lane_site import Owner
@@ -41,6 +42,9 @@ class Topic:
     def __init__(self) -> None:
         self.reads: list[tuple[Position, Position]] = []
         self.errors: list[Exception] = []
+
+    async def ranges(self, start: Position, end: Position) -> tuple[Range, ...]:
+        return offset_ranges(start, end)
 
     async def read_range(self, start: Position, end: Position) -> Loaded:
         self.reads.append((start, end))
@@ -180,7 +184,7 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
     [
         ({}, ""),
         ({"order": {"by": "arrival"}}, ""),
-        ({"source": {"type": "file", "path": "in.jsonl"}}, "its source is not one Kafka topic"),
+        ({"source": {"type": "file", "path": "in.jsonl", "replay": {"rate": "5/s"}}}, "is replayed"),
         ({"source": {**KAFKA, "tls": {}}}, ""),
         ({"source": {**KAFKA, "sasl": LOGIN}}, "executors would be told without encryption"),
         ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"conf": {"spark.network.crypto.enabled": True}}}, ""),
