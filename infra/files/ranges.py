@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,9 +13,17 @@ import pyarrow as pa
 
 from infra.files.base import FileReader, Place, Portion, with_name, without_name
 from infra.files.choosing import open_by_name
+from infra.files.objects import ObjectAt, objects_of
 from infra.files.sameness import difference
 from infra.messages import FileRange, FileReading
-from infra.rows.base import SourceError
+from infra.objectstore.base import (
+    ForeignObjects,
+    ListedObject,
+    ReplacedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from infra.rows.base import SourceError, SourceUnavailableError
 
 _OPEN_MOST: Final = 8
 _UNBOUNDED_BYTES: Final = 1 << 62
@@ -34,16 +44,26 @@ class FileRangeReader:
         self._schema = schema
         self._in_file = without_name(schema) if reading.named else schema
         self._open: OrderedDict[tuple[str, int, str], FileReader] = OrderedDict()
+        self._objects: ForeignObjects | None = None
 
     def read(self, each: FileRange) -> Portion:
         """Return the records of a range.
 
         Raises:
             SourceError: the file is not the one that was listed, or cannot be read.
-            OSError: not now.
+            SourceUnavailableError: or OSError: not now.
         """
+        try:
+            with _in_source_words(each.name):
+                return self._read(each)
+        except BaseException:
+            self.close()  # the next try begins anew
+            raise
+
+    def _read(self, each: FileRange) -> Portion:
         reader = self._opened(each)
-        reader.stop_at(None if each.end < 0 else each.end)
+        end = each.end if each.end >= 0 else each.size_bytes
+        reader.stop_at(None if end < 0 else end)
         reader.seek(each.begin)
         if reader.at_end():
             raise self._changed(each, 0)
@@ -68,6 +88,10 @@ class FileRangeReader:
 
     def _place(self, each: FileRange) -> Place:
         """Return where a file is, if it is still the one that was listed."""
+        if self._reading.bucket is not None:
+            if self._objects is None:
+                self._objects = objects_of(self._reading.bucket)
+            return ObjectAt(self._objects, ListedObject(each.name, each.size_bytes, each.digest))
         path = Path(self._reading.folder, each.name)
         try:
             other = difference(path, each.size_bytes, each.changed_ns, each.digest)
@@ -87,5 +111,29 @@ class FileRangeReader:
 
 
 def can_read(reading: FileReading) -> bool:
-    """Return whether this machine reaches the files. Blocks."""
-    return Path(reading.folder).is_dir()
+    """Return whether this machine reaches the files. Blocks.
+
+    Raises:
+        ImportError: it lacks the client of S3.
+    """
+    if reading.bucket is None:
+        return Path(reading.folder).is_dir()
+    try:
+        next(iter(objects_of(reading.bucket).listed()), None)
+    except (StoreRefusedError, StoreUnavailableError):
+        return False
+    return True
+
+
+@contextmanager
+def _in_source_words(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ReplacedError as error:
+        raise SourceError(
+            f"{name} {error}: restore it; an object must stay as it is until all of it is processed"
+        ) from error
+    except StoreRefusedError as error:
+        raise SourceError(str(error)) from error
+    except StoreUnavailableError as error:
+        raise SourceUnavailableError(str(error)) from error

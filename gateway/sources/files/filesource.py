@@ -23,7 +23,7 @@ from gateway.sources.schedule import DueTimes, RecordedSchedule, Schedule
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
 from infra.files.choosing import open_by_name
-from infra.messages import FileReading
+from infra.messages import BucketPlace, FileReading
 
 
 def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, strict: bool) -> Source:
@@ -49,8 +49,11 @@ def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, st
     return ReferableFiles(passes, files, file_reading(config, strict=strict), files.acknowledge)
 
 
-def file_reading(config: FileSourceConfig, *, strict: bool) -> FileReading:
+def file_reading(config: FileSourceConfig | S3SourceConfig, *, strict: bool) -> FileReading:
     """Return how others read a source's files; see ``make_file_source``."""
+    if isinstance(config, S3SourceConfig):
+        place = BucketPlace(bucket=config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region)
+        return FileReading(bucket=place, named=True, strict=strict)
     if config.path.is_dir():
         return FileReading(folder=str(config.path.absolute()), named=True, strict=strict)
     return FileReading(folder=str(config.path.parent.absolute()), strict=strict)
@@ -67,7 +70,8 @@ def make_s3_source(config: S3SourceConfig, folder: Path, kept: NotesStore, clock
         strict: see docs/schema-drift.md.
     """
     files = ListedFiles(make_bucket(config, folder), kept, clock, follow=config.follow)
-    return ThreadedSource(PassesSource(files, partial(open_by_name, strict=strict), folder=True), files.acknowledge)
+    passes = PassesSource(files, partial(open_by_name, strict=strict), folder=True)
+    return ReferableFiles(passes, files, file_reading(config, strict=strict), files.acknowledge)
 
 
 def make_bucket(config: S3SourceConfig, folder: Path) -> Storage:

@@ -1,4 +1,4 @@
-"""Which way the events of a query take at home, and why: through the gateway, or from Kafka or files to executors."""
+"""Which way the events of a query take at home, and why: through the gateway, or from their source to executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from engines.spark.sparkconf import is_local
 from gateway.config.connectors.kafka import same_brokers
-from gateway.config.models import FileSourceConfig, KafkaSinkConfig, KafkaSourceConfig, PrivateConfig, QueryConfig
+from gateway.config.models import (
+    FileSourceConfig,
+    KafkaSinkConfig,
+    KafkaSourceConfig,
+    PrivateConfig,
+    QueryConfig,
+    S3SourceConfig,
+)
 from gateway.config.sites import SparkConfig
 from gateway.query.flow.referring.cutting import why_not_cut
 from gateway.sources.files.filesource import file_reading
@@ -19,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 PathName = Literal["gateway", "reference", "direct"]
 _NOT_ASKED: Final = "private.data_path says so"
 _NOT_THERE: Final = "executors lack Spillway with Kafka's client (pip install spillway[kafka]), or the files of tls"
+_NO_OBJECTS: Final = "executors lack Spillway with S3's client (pip install spillway[s3]), or access to the bucket"
 _NO_FILES: Final = "executors lack Spillway, or do not find the files at the same path"
 _NOT_NAMED: Final = "its plan does not tell of which event a result is"
 _ENCRYPTED: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
@@ -93,22 +101,15 @@ def path_of(
 
 def why_not_there(config: QueryConfig) -> str:
     """Return what executors lack that cannot read the events of a query."""
+    if isinstance(config.source, S3SourceConfig):
+        return _NO_OBJECTS
     return _NOT_THERE if isinstance(config.source, KafkaSourceConfig) else _NO_FILES
 
 
 def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why the runs of a query cannot come by reference, as far as its config tells; empty if they can."""
-    source = config.source
-    if isinstance(source, FileSourceConfig):
-        if why := why_not_cut(source):
-            return why
-    elif not isinstance(source, KafkaSourceConfig):
-        return "its source is neither Kafka nor files"
-    elif source.sasl is not None and not _keeps_secrets(spark):
-        return (
-            "its brokers need a login, whose password executors would be told without encryption: set "
-            "spark.network.crypto.enabled in private.spark.conf"
-        )
+    if why := _why_not_source(config, spark):
+        return why
     if config.streams:
         return "it has several sources"
     if config.selection_rule is not None:
@@ -117,6 +118,22 @@ def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
         return "its results are ordered by a column, which the gateway reads"
     if config.part is not None:
         return "it is divided by key"
+    return ""
+
+
+def _why_not_source(config: QueryConfig, spark: SparkConfig) -> str:
+    source = config.source
+    if isinstance(source, FileSourceConfig):
+        return why_not_cut(source)
+    if isinstance(source, S3SourceConfig):
+        return ""
+    if not isinstance(source, KafkaSourceConfig):
+        return "its source is neither Kafka, nor files, nor S3"
+    if source.sasl is not None and not _keeps_secrets(spark):
+        return (
+            "its brokers need a login, whose password executors would be told without encryption: set "
+            "spark.network.crypto.enabled in private.spark.conf"
+        )
     return ""
 
 
@@ -162,7 +179,7 @@ def reading_of(config: QueryConfig, private: PrivateConfig) -> Reading | None:
     source = config.source
     if private.data_path == "gateway" or why_by_value(config, private.spark):
         return None
-    if isinstance(source, FileSourceConfig):
+    if isinstance(source, FileSourceConfig | S3SourceConfig):
         return file_reading(source, strict=config.drift == "strict")
     assert isinstance(source, KafkaSourceConfig)
     from gateway.connectors.kafkaclients import access_of  # with Kafka's client
