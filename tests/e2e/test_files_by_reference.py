@@ -1,21 +1,25 @@
-"""Events of files that stay at home are read by executors; results are those of events that pass the gateway."""
+"""Events of files and of objects that stay at home are read by executors; results are those that pass the gateway."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 from tests.e2e.harness import Gateway, rows_in, until
 
 EVENTS, FILES = 6_000, 12
+BY_REFERENCE = "executors read the events that stay at home"
 HALF = {
     "switching": {"share": "50%", "send_above": "1ms", "keep_vm_above": "1ms"},
     "policy": {"type": "static", "vms": 1},
@@ -35,28 +39,49 @@ def row(number: int) -> dict[str, str]:
     return {"id": "none" if is_no_event(number) else str(number), "text": "x" if fails(number) else str(number)}
 
 
-def write(folder: Path, at: int) -> None:
-    """Let file ``at`` of all appear in the folder, complete."""
+def content_of(kind: str, at: int) -> bytes:
+    """Return file ``at`` of all."""
     rows = [row(number) for number in range(at * EVENTS // FILES, (at + 1) * EVENTS // FILES)]
-    name = f"{at:02}.{('jsonl', 'csv', 'parquet', 'jsonl')[at % 4]}"
-    hidden = folder / f".{name}"
-    match name.rpartition(".")[2]:
-        case "jsonl":
-            lines = (
-                f'{{"id": {json.dumps(each["id"]) if "n" in each["id"] else each["id"]}, "text": "{each["text"]}"}}'
-                for each in rows
-            )
-            hidden.write_text("\n".join(lines))
-        case "csv":
-            with hidden.open("w", newline="") as file:
-                writer = csv.DictWriter(
-                    file, ["id", "text"], quoting=csv.QUOTE_ALL if at % 8 == 1 else csv.QUOTE_MINIMAL
-                )
-                writer.writeheader()
-                writer.writerows(rows)
-        case "parquet":
-            pq.write_table(pa.Table.from_pylist(rows), hidden, row_group_size=150)
-    hidden.rename(folder / name)
+    if kind == "jsonl":
+        return "\n".join(json.dumps(each).replace(f'"{each["id"]}"', each["id"], 1) for each in rows).encode()
+    if kind == "csv":
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, ["id", "text"], quoting=csv.QUOTE_ALL if at % 8 == 1 else csv.QUOTE_MINIMAL)
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
+    data = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), data, row_group_size=150)
+    return data.getvalue()
+
+
+class Inputs:
+    """A folder and a bucket, in which the same files appear."""
+
+    def __init__(self, folder: Path, server: S3Server) -> None:
+        self.folder, self.client, self.bucket = folder, server.client(), server.make_bucket()
+        self.sources: dict[str, dict[str, Any]] = {
+            "referred-files": {"type": "file", "path": str(folder)},
+            "referred-objects": {"type": "s3", "bucket": self.bucket, "endpoint": server.endpoint},
+        }
+        folder.mkdir()
+
+    def bring(self, files: Sequence[int]) -> None:
+        for at in files:
+            kind = ("jsonl", "csv", "parquet", "jsonl")[at % 4]
+            content, name = content_of(kind, at), f"{at:02}.{kind}"
+            self.client.put_object(Bucket=self.bucket, Key=name, Body=content)
+            (self.folder / f".{name}").write_bytes(content)
+            (self.folder / f".{name}").rename(self.folder / name)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inputs]:
+    for key, value in CREDENTIALS.items():
+        monkeypatch.setenv(key, value)
+    server = S3Server(tmp_path)
+    yield Inputs(tmp_path / "in", server)
+    server.stop()
 
 
 def expected() -> list[dict[str, int]]:
@@ -65,9 +90,9 @@ def expected() -> list[dict[str, int]]:
     return [{"id": number, "next": number + 1} for number in good if number % 2 == 0]
 
 
-def query_of(folder: Path, sink: Path) -> dict[str, Any]:
+def query_of(source: dict[str, Any], sink: Path) -> dict[str, Any]:
     return {
-        "source": {"type": "file", "path": str(folder), "follow": True},
+        "source": {**source, "follow": True},
         "schema": "id BIGINT, text STRING, _file STRING",
         "sql": "SELECT id, CAST(text AS INT) + 1 AS next FROM events WHERE id % 2 = 0 OR text = 'x' OR _file = 'none'",
         "runs": {"max_events": 200},
@@ -77,39 +102,33 @@ def query_of(folder: Path, sink: Path) -> dict[str, Any]:
     }
 
 
-def test_dirty_files_are_exact_although_hosts_and_the_gateway_are_killed(state_dir: Path, tmp_path: Path) -> None:
-    folder, sink, name = tmp_path / "in", tmp_path / "out", "referred-files"
-    folder.mkdir()
-    query = query_of(folder, sink)
+def test_dirty_files_are_exact_although_the_host_and_the_gateway_are_killed(
+    inputs: Inputs, state_dir: Path, tmp_path: Path
+) -> None:
+    sinks = {name: tmp_path / "out" / name for name in inputs.sources}
+    queries = {name: query_of(source, sinks[name]) for name, source in inputs.sources.items()}
 
-    def some_of(files: Sequence[int]) -> None:
-        before = len(rows_in(sink))
-        for at in files:
-            write(folder, at)
-        until(lambda: len(rows_in(sink)) > before + 100, "some results")
+    def bring(files: Sequence[int]) -> None:
+        before = {sink: len(rows_in(sink)) for sink in sinks.values()}
+        inputs.bring(files)
+        until(lambda: all(len(rows_in(sink)) > count + 100 for sink, count in before.items()), "some results")
 
-    def started(path: str) -> Gateway:
-        gateway = Gateway(tmp_path, state_dir, {name: query}, private={"data_path": path})
-        gateway.start()
-        return gateway
-
-    gateway = started("reference")
-    some_of(range(3))
+    gateway = Gateway(tmp_path, state_dir, queries, private={"data_path": "reference"})
+    gateway.start()
+    bring(range(4))
     until(lambda: bool(gateway.vm_pids()), "a VM")
+    # The next host has this gateway's credentials, whoever started the first one.
     os.kill(gateway.home_pid(), signal.SIGKILL)
-    some_of(range(3, 6))
+    bring(range(4, 8))
+    until(lambda: gateway.log.read_text().count(BY_REFERENCE) >= 3, "the next host reads both")
     gateway.kill()
-    gateway = started("gateway")
-    some_of(range(6, 9))
-    gateway.kill()
-    gateway = started("reference")
-    some_of(range(9, FILES))
-    until(lambda: len(rows_in(sink)) >= len(expected()), "all results")
+    gateway.start()
+    bring(range(8, FILES))
+    until(lambda: all(len(rows_in(sink)) >= len(expected()) for sink in sinks.values()), "all results")
     gateway.kill(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.tail()
-    assert sorted(rows_in(sink), key=lambda each: each["id"]) == expected()
-    letters = (gateway.state_dir / "queries" / name / "dead-letters.jsonl").read_text().splitlines()
-    assert len(letters) == sum(is_no_event(number) or fails(number) for number in range(EVENTS))
-    log = gateway.log.read_text()
-    assert "executors read the events that stay at home" in log
-    assert "% to vm-" in log
+    for name, sink in sinks.items():
+        assert sorted(rows_in(sink), key=lambda each: each["id"]) == expected()
+        letters = (gateway.state_dir / "queries" / name / "dead-letters.jsonl").read_text().splitlines()
+        assert len(letters) == sum(is_no_event(number) or fails(number) for number in range(EVENTS))
+    assert "% to vm-" in gateway.log.read_text()

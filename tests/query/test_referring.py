@@ -185,6 +185,9 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
         ({}, ""),
         ({"order": {"by": "arrival"}}, ""),
         ({"source": {"type": "file", "path": "in.jsonl", "replay": {"rate": "5/s"}}}, "is replayed"),
+        ({"source": {"type": "file", "path": "in.jsonl"}}, ""),
+        ({"source": {"type": "file", "path": "in.jsonl.gz"}}, "in.jsonl.gz is compressed"),
+        ({"source": {"type": "s3", "bucket": "b"}}, ""),
         ({"source": {**KAFKA, "tls": {}}}, ""),
         ({"source": {**KAFKA, "sasl": LOGIN}}, "executors would be told without encryption"),
         ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"conf": {"spark.network.crypto.enabled": True}}}, ""),
@@ -193,7 +196,8 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
     ],
 )
 def test_a_config_tells_whether_runs_may_come_by_reference(tmp_path: Path, said: dict[str, Any], why: str) -> None:
-    (tmp_path / "in.jsonl").touch()
+    for name in ("in.jsonl", "in.jsonl.gz"):
+        (tmp_path / name).touch()
     base = {"source": KAFKA, "schema": "id BIGINT, at TIMESTAMP"}
     spark, query = said.get("spark", {}), {key: value for key, value in said.items() if key != "spark"}
     config = Site(tmp_path).config(**{**base, **query}).queries["q"]

@@ -155,7 +155,7 @@ async def test_ranges_are_known_after_a_restart_and_of_a_file_that_has_changed_n
     loaded = await source.read_range(ahead.start, ahead.end)
     assert loaded.batch.column("id").to_pylist() == [0, 1, 2]
     (folder / "in" / "a.jsonl").write_bytes(b"{}\n" * 10)
-    with pytest.raises(SourceError, match="had .* bytes when it was listed"):
+    with pytest.raises(SourceError, match="bytes when it was listed"):
         await source.read_range(ahead.start, ahead.end)
     (folder / "in" / "a.jsonl").unlink()
     with pytest.raises(SourceError, match="must lie at the same path"):

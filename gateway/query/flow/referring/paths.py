@@ -106,6 +106,15 @@ def why_not_there(config: QueryConfig) -> str:
     return _NOT_THERE if isinstance(config.source, KafkaSourceConfig) else _NO_FILES
 
 
+def needs_of(config: QueryConfig) -> str:
+    """Return what each executor of a cluster must have that is to read the events of a query."""
+    if isinstance(config.source, FileSourceConfig):
+        return "Spillway in this version, and the files at the same path"
+    if isinstance(config.source, S3SourceConfig):
+        return "Spillway with S3's client, in this version, and credentials of its own for the bucket"
+    return "Spillway with Kafka's client, in this version"
+
+
 def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why the runs of a query cannot come by reference, as far as its config tells; empty if they can."""
     if why := _why_not_source(config, spark):
