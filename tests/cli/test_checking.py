@@ -80,6 +80,10 @@ REFERENCE = {"data_path": "reference"}
 COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
 
 
+ON_CLUSTER = (
+    ", if each executor of spark://a:7077 has Spillway with S3's client, in this version, and credentials of its own "
+    "for the bucket"
+)
 LOCAL = "reference: Spark's executors read the events that stay at home"
 
 
@@ -117,8 +121,7 @@ LOCAL = "reference: Spark's executors read the events that stay at home"
             {**REFERENCE, "spark": {"master": "spark://a:7077"}},
             {"source": OBJECTS},
             plan(),
-            f"{LOCAL}, if each executor of spark://a:7077 has Spillway with S3's client, in this version, and "
-            "credentials of its own for the bucket",
+            LOCAL + ON_CLUSTER,
         ),
         (
             {**REFERENCE, "spark": {"master": "spark://a:7077"}},

@@ -187,7 +187,7 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
         ({"source": {"type": "file", "path": "in.jsonl", "replay": {"rate": "5/s"}}}, "is replayed"),
         ({"source": {"type": "file", "path": "in.jsonl"}}, ""),
         ({"source": {"type": "file", "path": "in.jsonl.gz"}}, "in.jsonl.gz is compressed"),
-        ({"source": {"type": "s3", "bucket": "b"}}, ""),
+        ({"source": {"type": "s3", "bucket": "mails"}}, ""),
         ({"source": {**KAFKA, "tls": {}}}, ""),
         ({"source": {**KAFKA, "sasl": LOGIN}}, "executors would be told without encryption"),
         ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"conf": {"spark.network.crypto.enabled": True}}}, ""),
