@@ -272,8 +272,8 @@ class Lane:
 
     def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
         """Pass the link's rate to the encoder, so that ``auto`` can weigh bytes against CPU time."""
-        if took_s < _HELD_BACK_S:
-            return
+        if took_s < _HELD_BACK_S or not sent_bytes:
+            return  # ranges are no load
         rate = sent_bytes / took_s
         self._link_rate = rate if self._link_rate is None else self._link_rate + _LINK_WEIGHT * (rate - self._link_rate)
         self._codecs.link_rate(self._link_rate)
