@@ -1,6 +1,8 @@
-"""CPU of the gateway's process for each event of files, by value and by reference: python bench/files_at_home.py.
+"""CPU of the gateway's process for each event of files, by value and by reference.
 
-One engine host on one core reads nothing else. The CPU of a file with one event, which is that of starting and
+``python bench/files_at_home.py 1000000 2000 jsonl parquet``: so many events, so many in a run, and the formats.
+
+One engine host has one core. The CPU of a file with one event, which is that of starting and
 stopping, is taken off. Results are counted.
 """
 
@@ -21,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.e2e.harness import Gateway, end_hosts, rows_in
 
-EVENTS, ROUNDS = 400_000, 2
 SQL = {
     "1 in 100": "SELECT id, upper(text) AS text FROM events WHERE id % 100 = 0",
     "all": "SELECT id, upper(text) AS text FROM events",
@@ -36,7 +37,7 @@ def _write(path: Path, events: int) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def play(folder: Path, state: Path, source: Path, sql: str, path: str) -> tuple[float, float, int]:
+def play(folder: Path, state: Path, source: Path, sql: str, path: str, run_events: int) -> tuple[float, float, int]:
     """Return the CPU of the gateway's process (s), how long it ran (s), and how many results there are."""
     folder.mkdir()
     query: dict[str, Any] = {
@@ -44,6 +45,7 @@ def play(folder: Path, state: Path, source: Path, sql: str, path: str) -> tuple[
         "schema": "id BIGINT, text STRING, price DOUBLE, ok BOOLEAN",
         "sql": sql,
         "sink": {"type": "file", "path": str(folder / "out")},
+        "runs": {"max_events": run_events, "max_bytes": "16MiB"},
         "qos": {"latency": "60s"},
     }
     gateway = Gateway(folder, state, {folder.name: query}, {"max_vms": 0}, private={"data_path": path})
@@ -57,26 +59,25 @@ def play(folder: Path, state: Path, source: Path, sql: str, path: str) -> tuple[
 
 
 def main() -> None:
-    """Print a line for each format, query and path, and each round."""
+    """Print a line for each format, query and path."""
+    events, run_events, kinds = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as name:
         folder, state, number = Path(name), Path(name) / "state", 0
         try:
-            for kind in ("jsonl", "parquet"):
+            for kind in kinds:
                 one, many = folder / f"one.{kind}", folder / f"many.{kind}"
                 _write(one, 1)
-                _write(many, EVENTS)
-                for _ in range(ROUNDS):
-                    for what, sql in SQL.items():
-                        for path in ("gateway", "reference"):
-                            found = []
-                            for source in (one, one, many):  # the first one opens the query
-                                number += 1
-                                found.append(play(folder / f"q{number}", state, source, sql, path))
-                            (_, (idle_s, before_s, _), (cpu_s, took_s, results)) = found
-                            each_us = (cpu_s - idle_s) / EVENTS * 1e6
-                            rate = EVENTS / (took_s - before_s)
-                            print(f"{kind}, {what}, {path}: {each_us:.2f} us, {rate:,.0f} events/s, {results} results")
-                            sys.stdout.flush()
+                _write(many, events)
+                for what, sql in SQL.items():
+                    for path in ("gateway", "reference"):
+                        found = []
+                        for source in (many, one, many):  # the first one warms up
+                            number += 1
+                            found.append(play(folder / f"q{number}", state, source, sql, path, run_events))
+                        (_, (idle_s, before_s, _), (cpu_s, took_s, results)) = found
+                        each_us, rate = (cpu_s - idle_s) / events * 1e6, events / (took_s - before_s)
+                        print(f"{kind}, {what}, {path}: {each_us:.2f} us, {rate:,.0f} events/s, {results} results")
+                        sys.stdout.flush()
         finally:
             end_hosts(state)
 

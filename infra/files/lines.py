@@ -127,7 +127,7 @@ class Lines:
 
     def at_end(self) -> bool:
         """Return whether no line is left."""
-        if self._ready or not self.can_skip or self._rest or self._end is not None:
+        if self._ready or self._rest or self._ended or self._end is not None or not self.can_skip:
             return not self._load()
         try:
             # Splitting a block into lines takes longer.

@@ -43,7 +43,7 @@ class FileRangeReader:
         self._reading = reading
         self._schema = schema
         self._in_file = without_name(schema) if reading.named else schema
-        self._open: OrderedDict[tuple[str, int, str], FileReader] = OrderedDict()
+        self._open: OrderedDict[tuple[object, ...], FileReader] = OrderedDict()
         self._objects: ForeignObjects | None = None
 
     def read(self, each: FileRange) -> Portion:
@@ -78,7 +78,11 @@ class FileRangeReader:
             self._open.popitem()[1].close()
 
     def _opened(self, each: FileRange) -> FileReader:
-        place, key = self._place(each), (each.name, each.size_bytes, each.digest)
+        place = self._place(each)
+        key: tuple[object, ...] = (each.name, each.size_bytes, each.digest)
+        if isinstance(place, Path):
+            found = place.stat()  # another file may have its name now
+            key = (*key, found.st_dev, found.st_ino, found.st_mtime_ns)
         if key not in self._open:
             if len(self._open) >= _OPEN_MOST:
                 self._open.popitem(last=False)[1].close()

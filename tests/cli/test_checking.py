@@ -114,7 +114,19 @@ LOCAL = "reference: Spark's executors read the events that stay at home"
         ({"data_path": "direct"}, {"source": KAFKA, "sink": TOPIC}, plan(narrow=False), "its plan moves rows"),
         ({"data_path": "auto"}, {"source": KAFKA, "sink": TOPIC}, plan(), "direct: Spark reads the events"),
         ({"data_path": "auto"}, {"source": KAFKA}, plan(), LOCAL),
-        ({"data_path": "auto"}, {"source": OBJECTS}, plan(), LOCAL),
+        (
+            {"data_path": "auto"},
+            {"source": OBJECTS},
+            plan(),
+            "gateway: with a local master, auto leaves files",
+        ),
+        (
+            {"data_path": "auto", "spark": {"master": "spark://a:7077"}},
+            {"source": OBJECTS},
+            plan(),
+            LOCAL + ON_CLUSTER,
+        ),
+        (REFERENCE, {"source": OBJECTS}, plan(), LOCAL),
         ({"data_path": "direct"}, {"source": OBJECTS}, plan(), "gateway: its source is not one Kafka topic or several"),
         (REFERENCE, {"source": COPIED}, plan(), "its source is neither Kafka, nor files, nor S3"),
         (

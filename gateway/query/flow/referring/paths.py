@@ -28,6 +28,7 @@ _NOT_ASKED: Final = "private.data_path says so"
 _NOT_THERE: Final = "executors lack Spillway with Kafka's client (pip install spillway[kafka]), or the files of tls"
 _NO_OBJECTS: Final = "executors lack Spillway with S3's client (pip install spillway[s3]), or access to the bucket"
 _NO_FILES: Final = "executors lack Spillway, or do not find the files at the same path"
+_ONE_MACHINE: Final = "with a local master, auto leaves files to the gateway"
 _NOT_NAMED: Final = "its plan does not tell of which event a result is"
 _ENCRYPTED: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Settings of Spark, one of which keeps secret what executors are told."""
@@ -59,7 +60,7 @@ def asked(private: PrivateConfig, config: QueryConfig) -> PathName:
         return private.data_path
     if not why_not_direct(config, private.spark):
         return "direct"
-    return "gateway" if why_by_value(config, private.spark) else "reference"
+    return "gateway" if _why_not_chosen(config, private.spark) else "reference"
 
 
 def data_path(private: PrivateConfig, config: QueryConfig, ready: QueryReady) -> DataPath:
@@ -90,7 +91,7 @@ def path_of(
     """
     name = asked(private, config)
     if name == "gateway":
-        why = _NOT_ASKED if private.data_path == "gateway" else why_by_value(config, private.spark)
+        why = _NOT_ASKED if private.data_path == "gateway" else _why_not_chosen(config, private.spark)
         return DataPath("gateway", why)
     if name == "direct":
         why = why_not_direct(config, private.spark) or why_not_of_plan(plan) or ("" if named else _NOT_NAMED)
@@ -128,6 +129,13 @@ def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     if config.part is not None:
         return "it is divided by key"
     return ""
+
+
+def _why_not_chosen(config: QueryConfig, spark: SparkConfig) -> str:
+    """Return why ``auto`` does not choose runs by reference; empty if it does."""
+    if why := why_by_value(config, spark):
+        return why
+    return _ONE_MACHINE if is_local(spark.master) and not isinstance(config.source, KafkaSourceConfig) else ""
 
 
 def _why_not_source(config: QueryConfig, spark: SparkConfig) -> str:
