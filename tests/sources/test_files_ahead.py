@@ -25,7 +25,8 @@ from infra.clock import SystemClock
 from infra.files.base import FileReader
 from infra.files.csvfile import CsvReader
 from infra.files.lines import JsonLinesReader, LineLimits
-from infra.messages import FileRange
+from infra.files.ranges import FileRangeReader
+from infra.messages import FileRange, FileReading
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 
@@ -79,6 +80,29 @@ def test_rows_are_passed_over_as_they_are_read(
     path.write_bytes(b"\n".join([b"id,text", *rows]) + end)
     read, skipped = (CsvReader(path, SCHEMA, limits=SMALL) for _ in range(2))
     assert ends_by(skipped, counts, max_bytes, reads=False) == ends_by(read, counts, max_bytes, reads=True)
+
+
+def test_a_file_that_grows_meanwhile_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{}\n")
+    reader = JsonLinesReader(path, LineDecoder(SCHEMA))
+    assert reader.read(5, MANY).records == 1
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+    assert reader.at_end()
+    reader.close()
+
+
+def test_another_file_of_the_same_name_is_opened_anew(folder: Path) -> None:
+    reader = FileRangeReader(FileReading(folder=str(folder / "in")), SCHEMA)
+    for first in (0, 50):
+        put(folder / "in", "a.parquet", rows(first, 6))
+        assert reader.read(FileRange("a.parquet", 4, 6, 2)).batch.column("id").to_pylist() == [first + 4, first + 5]
+    with pytest.raises(SourceError, match="and has 2 there now"):
+        reader.read(FileRange("a.parquet", 4, 7, 3))
+    with pytest.raises(SourceError, match="and has 0 there now"):
+        reader.read(FileRange("a.parquet", 6, 7, 1))
+    reader.close()
 
 
 def put(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
