@@ -148,8 +148,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_what_is_read_later_is_what_would_have_come(folder: Path) -> None:
-    for at, kind in enumerate(("jsonl", "csv", "parquet", "arrow")):
-        put(folder / "in", f"{at}.{kind}", rows(100 * at, 10))
+    for file, kind in enumerate(("jsonl", "csv", "parquet", "arrow")):
+        put(folder / "in", f"{file}.{kind}", rows(100 * file, 10))
     source, valued = await opened(folder), await opened(folder)
     at, found = Position(), []
     while isinstance(ahead := await source.ahead(7, MANY), Ahead):
@@ -160,7 +160,7 @@ async def test_what_is_read_later_is_what_would_have_come(folder: Path) -> None:
         chunk = await valued.read_between(ahead.start, ahead.end)
         assert loaded.batch.equals(chunk.batch)
         assert [record for _, record in loaded.dead] == list(chunk.dead)
-        assert [at for at, _ in loaded.dead] == [record.record - ahead.start.record for record in chunk.dead]
+        assert [number for number, _ in loaded.dead] == [record.record - ahead.start.record for record in chunk.dead]
         assert len(loaded.index) == chunk.batch.num_rows
         found += loaded.batch.column("id").to_pylist()
         at = ahead.end
