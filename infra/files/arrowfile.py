@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from infra.files.base import Place
+from infra.files.base import FilePlace
 from infra.files.columns import BatchReader, Conformer, Extent
 from infra.rows.base import SourceError
 
 _FILE_MAGIC = b"ARROW1"
 
 
-def open_arrow(path: Place, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
+def open_arrow(path: FilePlace, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
     """Open an Arrow file or stream.
 
     At least one record batch is in memory. In a file, the sizes of its batches locate a row; a stream must be read from
@@ -38,7 +38,7 @@ def open_arrow(path: Place, schema: pa.Schema, *, strict: bool = False) -> Batch
         raise
 
 
-def _open_file(path: Place, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
+def _open_file(path: FilePlace, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
     found = pa.ipc.open_file(opened).schema
     conformer = Conformer(path, found, schema, strict=strict)
     file = pa.ipc.open_file(opened, options=_only(found, conformer.wanted))
@@ -64,7 +64,7 @@ def _starts(opened: pa.NativeFile, found: pa.Schema) -> list[int]:
     return list(accumulate((file.get_batch(i).num_rows for i in range(file.num_record_batches)), initial=0))
 
 
-def _open_stream(path: Place, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
+def _open_stream(path: FilePlace, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
     found = pa.ipc.open_stream(opened).schema
     conformer = Conformer(path, found, schema, strict=strict)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 FILE_COLUMN = "_file"
 
 
-class Place(Protocol):
+class FilePlace(Protocol):
     """A file that can be opened: a path, or an object elsewhere. Its text is for messages."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from infra.files.arrowfile import open_arrow
-from infra.files.base import FileReader, Place
+from infra.files.base import FilePlace, FileReader
 from infra.files.csvfile import CsvReader
 from infra.files.lines import JsonLinesReader
 from infra.files.parquetfile import open_parquet
@@ -13,7 +13,7 @@ from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 
 
-def open_by_name(path: Place, schema: pa.Schema, *, strict: bool) -> FileReader:
+def open_by_name(path: FilePlace, schema: pa.Schema, *, strict: bool) -> FileReader:
     """Open a file of rows by its suffix; see ``gateway.config.words.fields.ROW_SUFFIXES``.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from infra.files.base import Place, Portion, Refused, Skipped
+from infra.files.base import FilePlace, Portion, Refused, Skipped
 from infra.files.lines import RAW_KEPT_BYTES
 from infra.rows.base import SourceError
 from infra.rows.drift import check_columns
@@ -29,7 +29,7 @@ class Conformer:
         SourceError: the file does not fit the query.
     """
 
-    def __init__(self, path: Place, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
+    def __init__(self, path: FilePlace, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
         if len(set(found.names)) < len(found.names):
             raise SourceError(f"{path}: two columns have the same name; rename one")
         check_columns(path, found.names, schema, strict=strict)
@@ -131,7 +131,7 @@ class BatchReader:
 
     def __init__(
         self,
-        path: Place,
+        path: FilePlace,
         batches_from: BatchesFrom,
         conformer: Conformer,
         close: Callable[[], None],

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from infra.files.base import Place, Portion, Refused, Skipped
+from infra.files.base import FilePlace, Portion, Refused, Skipped
 from infra.files.lines import LINE_LIMITS, LineLimits, Lines
 from infra.files.packed import open_plain
 from infra.rows.base import SourceError
@@ -108,7 +108,7 @@ class CsvReader:
     """
 
     def __init__(
-        self, path: Place, schema: pa.Schema, *, strict: bool = False, limits: LineLimits = LINE_LIMITS
+        self, path: FilePlace, schema: pa.Schema, *, strict: bool = False, limits: LineLimits = LINE_LIMITS
     ) -> None:
         check_carried(schema)
         self._path = path
@@ -262,7 +262,7 @@ def _instants(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return pc.coalesce(with_zone, pc.assume_timezone(without, "UTC").cast(field.type))
 
 
-def _count_lines(path: Place, until: int, block_bytes: int) -> int:
+def _count_lines(path: FilePlace, until: int, block_bytes: int) -> int:
     count = 0
     with open_plain(path) as file:
         while until > 0 and (block := file.read(min(block_bytes, until))):

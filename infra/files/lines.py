@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import zstandard
 
-from infra.files.base import Place, Portion, Refused, Skipped
+from infra.files.base import FilePlace, Portion, Refused, Skipped
 from infra.files.packed import is_packed, open_plain
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
@@ -52,7 +52,7 @@ class Lines:
         can_skip: whether lines can be passed over; those of a compressed file cannot.
     """
 
-    def __init__(self, path: Place, limits: LineLimits = LINE_LIMITS) -> None:
+    def __init__(self, path: FilePlace, limits: LineLimits = LINE_LIMITS) -> None:
         self._path = path
         self._limits = limits
         self._end: int | None = None
@@ -187,7 +187,7 @@ class Lines:
 class JsonLinesReader:
     """Reader of ``.jsonl``, ``.jsonl.gz`` and ``.jsonl.zst``; offsets are uncompressed bytes."""
 
-    def __init__(self, path: Place, decoder: LineDecoder, limits: LineLimits = LINE_LIMITS) -> None:
+    def __init__(self, path: FilePlace, decoder: LineDecoder, limits: LineLimits = LINE_LIMITS) -> None:
         self._lines = Lines(path, limits)
         self._decoder = decoder
         self._limits = limits

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ObjectAt:
-    """A ``Place``: an object, which must be the one that was listed.
+    """A ``FilePlace``: an object, which must be the one that was listed.
 
     Attributes:
         objects: that it is among.
@@ -28,16 +28,16 @@ class ObjectAt:
 
     @property
     def name(self) -> str:
-        """See ``Place.name``."""
+        """See ``FilePlace.name``."""
         return PurePosixPath(self.listed.name).name
 
     @property
     def suffix(self) -> str:
-        """See ``Place.suffix``."""
+        """See ``FilePlace.suffix``."""
         return PurePosixPath(self.listed.name).suffix
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:  # noqa: ARG002
-        """See ``Place.open``; it is asked for when it is read, with the errors of ``ForeignObjects.pieces``."""
+        """See ``FilePlace.open``; it is asked for when it is read, with the errors of ``ForeignObjects.pieces``."""
         return cast("BinaryIO", _Ranged(self))
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
 
-from infra.files.base import Place
+from infra.files.base import FilePlace
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -20,12 +20,12 @@ _HEADER_MAX_BYTES = 18
 _RLE_BLOCK = 1
 
 
-def is_packed(path: Place) -> bool:
+def is_packed(path: FilePlace) -> bool:
     """Return whether a file is compressed: then nothing in it can be found without reading all before it."""
     return path.suffix in (".gz", ".zst")
 
 
-def open_plain(path: Place) -> BinaryIO:
+def open_plain(path: FilePlace) -> BinaryIO:
     """Open ``path`` for reading its uncompressed bytes; ``.gz`` and ``.zst`` are decompressed, and must be here.
 
     Reading raises EOFError if a compressed file is truncated.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.files.base import Place
+from infra.files.base import FilePlace
 from infra.files.columns import BatchReader, Conformer, Extent
 from infra.rows.base import SourceError
 
@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 18
 
 
 def open_parquet(
-    path: Place, schema: pa.Schema, *, strict: bool = False, batch_bytes: int = _BATCH_BYTES
+    path: FilePlace, schema: pa.Schema, *, strict: bool = False, batch_bytes: int = _BATCH_BYTES
 ) -> BatchReader:
     """Open a Parquet file; a place in it is found by the row groups in its footer.
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from infra.files.base import FileReader, Place, Portion, with_name, without_name
+from infra.files.base import FilePlace, FileReader, Portion, with_name, without_name
 from infra.files.choosing import open_by_name
 from infra.files.objects import ObjectAt, objects_of
 from infra.files.sameness import difference
@@ -90,7 +90,7 @@ class FileRangeReader:
         self._open.move_to_end(key)
         return self._open[key]
 
-    def _place(self, each: FileRange) -> Place:
+    def _place(self, each: FileRange) -> FilePlace:
         """Return where a file is, if it is still the one that was listed."""
         if self._reading.bucket is not None:
             if self._objects is None:

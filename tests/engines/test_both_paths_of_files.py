@@ -22,8 +22,7 @@ from gateway.sources.base import Ahead, Chunk
 from gateway.sources.files.reading.passes import FixedFiles, PassesSource
 from infra.files.choosing import open_by_name
 from infra.messages import FileRange, FileReading
-from tests.engines.stream_bench import Bench
-from tests.engines.test_both_paths import answered
+from tests.engines.stream_bench import Bench, answered
 
 pytestmark = pytest.mark.spark
 
