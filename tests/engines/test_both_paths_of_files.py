@@ -114,7 +114,7 @@ class Both:
 def test_both_paths_answer_alike(bench: Bench, tmp_path: Path) -> None:
     both = Both(bench, tmp_path)
 
-    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
     @given(files=st.fixed_dictionaries(dict.fromkeys(FORMATS, _RECORDS)), cut=st.integers(4, 12))
     def alike(files: dict[str, list[Record]], cut: int) -> None:
         told = [each for kind, records in files.items() for each in both.put(kind, records, cut)]
