@@ -102,7 +102,7 @@ class StatelessStream:
     def _read_ranges(self) -> None:
         """Let executors read the events of runs, if that is wanted and possible."""
         reads, context = self.query.spec.reads, self.query.base.sparkContext
-        if reads is not None and self._keeps and can_read(context, reads.access):
+        if reads is not None and self._keeps and can_read(context, reads):
             self._references = References(context, reads, self.query.run_columns, self.query.run_schema)
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int = 0, end_seq: int = 0) -> None:  # noqa: ARG002

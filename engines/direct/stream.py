@@ -67,7 +67,7 @@ class DirectStream:
         on_death: Callable[[str], None],
     ) -> None:
         assert query.spec.direct is not None
-        assert query.spec.reads is not None
+        assert isinstance(query.spec.reads, KafkaReading)
         self.query, self._clock, self._cores = query, clock, cores
         self.progress = ResumePoint()
         self.activity = Activity(clock)

@@ -1,1 +1,1 @@
-"""Runs by reference: executors read their events from Kafka by themselves."""
+"""Runs by reference: executors read their events by themselves."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from infra.rows.base import DeadRecord
+
 
 @dataclass(frozen=True, slots=True)
 class ReadCounts:
@@ -16,3 +20,16 @@ class ReadCounts:
     def __add__(self, other: ReadCounts) -> ReadCounts:
         """Return the sum."""
         return ReadCounts(self.events + other.events, self.raw_bytes + other.raw_bytes, self.dead + other.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The events of some ranges, in order, and the records that are none."""
+
+    batch: pa.RecordBatch
+    dead: tuple[DeadRecord, ...]
+
+    @property
+    def counts(self) -> ReadCounts:
+        """How much that is."""
+        return ReadCounts(self.batch.num_rows, self.batch.nbytes, len(self.dead))

@@ -1,4 +1,4 @@
-"""A query over ranges of offsets: each is a row and a partition, whose events an executor reads."""
+"""A query over ranges of a topic or of files: each is a row and a partition, whose events an executor reads."""
 
 from __future__ import annotations
 
@@ -11,38 +11,30 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from engines.reading.counts import ReadCounts
-from infra.messages import BrokerAccess, KafkaReading, OffsetRange
+from infra.messages import Range, Reading
 
 if TYPE_CHECKING:
     from engines.reading.reader import RangeReader
 
-RANGE_COLUMNS: Final = (
-    StructType()
-    .add("topic", StringType())
-    .add("partition", IntegerType())
-    .add("begin", LongType())
-    .add("end", LongType())
-)
-RANGE_SCHEMA: Final = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("begin", pa.int64()), ("end", pa.int64())]
-)
+RANGE_COLUMNS: Final = StructType().add("range", BinaryType())
+RANGE_SCHEMA: Final = pa.schema([("range", pa.binary())])
 
-_Found = dict[OffsetRange, ReadCounts]
+_Found = dict[Range, ReadCounts]
 
 
-def row_of(each: OffsetRange) -> pa.RecordBatch:
+def row_of(each: Range) -> pa.RecordBatch:
     """Return a range as a row."""
-    return pa.RecordBatch.from_pylist([msgspec.structs.asdict(each)], RANGE_SCHEMA)
+    return pa.RecordBatch.from_pylist([{"range": msgspec.msgpack.encode(each)}], RANGE_SCHEMA)
 
 
-def _ranges(batch: pa.RecordBatch) -> list[OffsetRange]:
-    return [OffsetRange(**row) for row in batch.to_pylist()]
+def _ranges(batch: pa.RecordBatch) -> list[Range]:
+    return [msgspec.msgpack.decode(data, type=Range) for data in batch.column("range").to_pylist()]
 
 
-def _ranges_of(parts: Sequence[pa.Buffer]) -> list[OffsetRange]:
+def _ranges_of(parts: Sequence[pa.Buffer]) -> list[Range]:
     return [each for part in parts for batch in pa.ipc.open_stream(part) for each in _ranges(batch)]
 
 
@@ -62,13 +54,13 @@ class _Sums(AccumulatorParam[_Found]):
 class _Reading:
     """Reads the events of ranges, in an executor."""
 
-    reading: KafkaReading
+    reading: Reading
     schema: pa.Schema
     counts: Accumulator[_Found]
 
     def events(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events of each range."""
-        from engines.reading.reader import reader_of  # needs Kafka's client, which other queries do without
+        from engines.reading.reader import reader_of
 
         for batch in rows:
             for each in _ranges(batch):
@@ -77,15 +69,16 @@ class _Reading:
                 yield read.batch
 
 
-def can_read(context: SparkContext, access: BrokerAccess) -> bool:
-    """Return whether executors have what reading needs: this project, with Kafka's client, and the files of TLS."""
+def can_read(context: SparkContext, reading: Reading) -> bool:
+    """Return whether executors have what reading needs: this project, with Kafka's client, and the files."""
 
     def found(_: int) -> bool:
         try:
             from engines.reading.reader import can_use
+
+            return can_use(reading)
         except ImportError:
             return False
-        return can_use(access)
 
     return bool(context.parallelize([0], 1).map(found).collect()[0])
 
@@ -100,7 +93,7 @@ class References:
         schema: the same for Arrow.
     """
 
-    def __init__(self, context: SparkContext, reading: KafkaReading, columns: StructType, schema: pa.Schema) -> None:
+    def __init__(self, context: SparkContext, reading: Reading, columns: StructType, schema: pa.Schema) -> None:
         self._reading = reading
         self._columns = columns
         self._schema = schema
@@ -129,13 +122,13 @@ class References:
         """Return the events of a run's parts, read by this process.
 
         Raises:
-            SourceError: a partition does not contain its whole range.
-            SourceUnavailableError: the brokers do not answer.
+            SourceError: the source does not have them any more.
+            SourceUnavailableError: or OSError: it cannot be reached.
         """
-        from engines.reading.reader import RangeReader
+        from engines.reading.reader import make_reader
 
         if self._reader is None:
-            self._reader = RangeReader(self._reading, self._schema)
+            self._reader = make_reader(self._reading, self._schema)
         read = self._reader.read(_ranges_of(parts))
         return read.batch, read.counts
 

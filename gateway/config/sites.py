@@ -254,9 +254,9 @@ class PrivateConfig(Section):
         host: ``shared``, all queries run on one engine host; ``own``, each query has its own host, at the cost of one
             Spark driver's memory each. A query that crashes a shared host is found by running each suspect alone.
         data_path: ``gateway``, all events pass through the gateway; ``reference``, Spark's executors read the events of
-            Kafka that stay at home, if the query allows it; ``direct``, Spark carries the query from Kafka to Kafka by
-            itself while that keeps the target, if the query allows it; ``auto``, the last of these that the query
-            allows (docs/data-path.md).
+            Kafka, files or S3 that stay at home, if the query allows it; ``direct``, Spark carries the query from Kafka
+            to Kafka by itself while that keeps the target, if the query allows it; ``auto``, the last of these that the
+            query allows (docs/data-path.md).
     """
 
     spark: SparkConfig = SparkConfig()

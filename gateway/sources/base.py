@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from gateway.connectors.position import Position
+from infra.messages import Range
 from infra.rows.base import DeadRecord
 from policies.arrays import Array, IntArray
 
@@ -43,12 +44,12 @@ class Chunk:
 class Ahead:
     """Consecutive records of a source that were not read: what there is of a ``Chunk`` without reading.
 
-    Its positions count offsets, some of which may have no record.
+    Its positions count offsets or lines, some of which may have no record.
     """
 
     start: Position
     end: Position
-    arrivals_wall_s: Array = field(compare=False)
+    arrivals_wall_s: Array | None = field(default=None, compare=False)
     more: bool = True
 
     @property
@@ -141,11 +142,21 @@ class Source(Protocol):
 class ReferableSource(Protocol):
     """A source whose positions name records that others can read, too, without this source."""
 
-    async def ahead(self, max_records: int) -> Ahead | None:
+    async def ahead(self, max_records: int, max_bytes: int) -> Ahead | Chunk | None:
         """Return the next records without reading them; None when there are none now.
+
+        Records that others cannot find come as a chunk. A source that does not know sizes ignores ``max_bytes``.
 
         Raises:
             SourceError: it cannot be read; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def ranges(self, start: Position, end: Position) -> tuple[Range, ...]:
+        """Return which records ``ahead`` has passed over, in order; may be called while any other method runs.
+
+        Raises:
+            SourceError: it does not know them any more; SourceUnavailableError: not now.
         """
         ...
 

@@ -21,7 +21,6 @@ _WHOLE_BYTES: Final = 4 << 20
 _END_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 10
 _BLOCKS: Final = 64
-_LITTLE_BYTES: Final = 4 << 10
 
 
 class FileMark(msgspec.Struct, frozen=True, tag="file"):
@@ -229,21 +228,6 @@ def looks_together(looks: dict[str, Look], known: Mark | None) -> Look:
 def mark_of(known: Mark | None, stream: str) -> Mark | None:
     """Return the mark of one of several sources; None if it is not known."""
     return known.of.get(stream) if isinstance(known, StreamsMark) else None
-
-
-def ends_digest(path: Path) -> str:
-    """Return the hash of the first and last bytes of a file: enough for one of many complete files. Blocks.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
-        digest.update(file.read(_LITTLE_BYTES))
-        file.seek(max(0, size_bytes - _LITTLE_BYTES))
-        digest.update(file.read(_LITTLE_BYTES))
-    return digest.hexdigest()
 
 
 def _digest(file: BinaryIO, size_bytes: int) -> str:

@@ -17,7 +17,7 @@ from gateway.journal.deadletters import DeadLetter
 from gateway.sources.base import Ahead, Backlog, Chunk, Loaded, ReferableSource, Source
 from gateway.sources.several.table import in_table, own_schema
 from infra.failpoints import reached
-from infra.messages import STREAM, EventStream
+from infra.messages import STREAM, EventStream, Range
 from infra.rows.base import DeadRecord, SourceError
 from infra.rows.jsonlines import LineDecoder
 from infra.statefiles import sync_folder
@@ -196,22 +196,34 @@ class WithReplays:
             self._position = chunk.end
         return chunk
 
-    async def ahead(self, max_records: int) -> Chunk | Ahead | None:
+    async def ahead(self, max_records: int, max_bytes: int) -> Chunk | Ahead | None:
         """Return records that are not read, or dead letters, which come first; None when there are none now.
 
         Raises:
             SourceError: the source cannot be read, or always reads; SourceUnavailableError: not now.
         """
         if self.waiting:
-            return await self.read(max_records, _UNBOUNDED)
+            return await self.read(max_records, max_bytes)
         start = self._position
-        found = await self._referable.ahead(max_records)
+        found = await self._referable.ahead(max_records, max_bytes)
         if found is None:
             return None
+        if isinstance(found, Chunk):
+            chunk = _replayed(found, start.replayed)
+            self._position = chunk.end
+            return chunk
         begin, end = (msgspec.structs.replace(each, replayed=start.replayed) for each in (found.start, found.end))
         ahead = Ahead(begin, end, found.arrivals_wall_s, found.more)
         self._position = ahead.end
         return ahead
+
+    async def ranges(self, start: Position, end: Position) -> tuple[Range, ...]:
+        """Return which records of the source were passed over.
+
+        Raises:
+            SourceError: it does not know them any more; SourceUnavailableError: not now.
+        """
+        return await self._referable.ranges(_plain(start), _plain(end))
 
     async def read_range(self, start: Position, end: Position) -> Loaded:
         """Return the events of records that were not read.

@@ -33,8 +33,13 @@ from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused
 from infra.messages.queries import TablePart as TablePart
 from infra.messages.reading import BrokerAccess as BrokerAccess
+from infra.messages.reading import BucketPlace as BucketPlace
+from infra.messages.reading import FileRange as FileRange
+from infra.messages.reading import FileReading as FileReading
 from infra.messages.reading import KafkaReading as KafkaReading
 from infra.messages.reading import OffsetRange as OffsetRange
+from infra.messages.reading import Range as Range
+from infra.messages.reading import Reading as Reading
 from infra.messages.reading import RecordFormat as RecordFormat
 from infra.messages.runs import CommittedMessage as CommittedMessage
 from infra.messages.runs import Completed as Completed

@@ -8,7 +8,7 @@ import msgspec
 
 from infra.messages.base import Message
 from infra.messages.direct import DirectFlow
-from infra.messages.reading import KafkaReading
+from infra.messages.reading import Reading
 from infra.messages.selecting import SelectionRule
 from infra.queryplan import QueryPlan, StaticTable
 
@@ -132,7 +132,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     tables_path: str = ""
     part: KeyPart | None = None
     selections: SelectionRule | None = None
-    reads: KafkaReading | None = None
+    reads: Reading | None = None
     names_events: bool = False
     direct: DirectFlow | None = None
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from infra.messages.base import Message
-from infra.messages.reading import OffsetRange
+from infra.messages.reading import Range
 
 
 class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     """A run on its way to a host; the payload is its encoded rows (``infra.payload``).
 
     ``rows`` counts the rows in the payload; early predicates may have removed some of the seq range. A run by reference
-    has ``ranges`` instead, in the order of its events, and no payload: then ``rows`` counts their offsets, and
+    has ``ranges`` instead, in the order of its events, and no payload: then ``rows`` counts their offsets or lines;
     ``cost_bytes`` is what it counts against the host's credit.
     """
 
@@ -22,7 +22,7 @@ class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     last_seq: int
     attempt: int
     rows: int
-    ranges: tuple[OffsetRange, ...] = ()
+    ranges: tuple[Range, ...] = ()
     cost_bytes: int = 0
 
 

@@ -59,8 +59,8 @@ class ForeignObjects(Protocol):
         """Yield all objects in the order of their names; reads page after page."""
         ...
 
-    def pieces(self, found: ListedObject, *, start: int = 0) -> Iterator[bytes]:
-        """Yield the content from byte ``start`` on, in pieces of at most 256 KiB.
+    def pieces(self, found: ListedObject, *, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the content from byte ``start`` to before ``end`` (None: all the rest), in pieces of at most 256 KiB.
 
         Raises:
             ReplacedError: it is gone, or is another one than was listed.

@@ -125,11 +125,11 @@ class S3Store:
         """See ``ForeignObjects.listed``."""
         return self._entries("", {})
 
-    def pieces(self, found: ListedObject, *, start: int = 0) -> Iterator[bytes]:
+    def pieces(self, found: ListedObject, *, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """See ``ForeignObjects.pieces``."""
         asked = {"Bucket": self._bucket, "Key": self._prefix + found.name, "IfMatch": found.etag}
-        if start:
-            asked["Range"] = f"bytes={start}-"
+        if start or end is not None:
+            asked["Range"] = f"bytes={start}-" + ("" if end is None else str(end - 1))
         try:
             answer = self._asked(found.name, lambda: self._client.get_object(**asked))
         except _AbsentError as error:

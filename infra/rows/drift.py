@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -93,8 +92,8 @@ def _inner_null(array: pa.Array) -> bool:
     return False
 
 
-def check_columns(path: Path, names: Sequence[str], schema: pa.Schema, *, strict: bool) -> None:
-    """Check the columns of a file that lists them.
+def check_columns(path: object, names: Sequence[str], schema: pa.Schema, *, strict: bool) -> None:
+    """Check the columns of a file that lists them; ``path`` names it.
 
     Raises:
         SourceError: they do not fit; the message says what to do.

@@ -80,6 +80,10 @@ REFERENCE = {"data_path": "reference"}
 COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
 
 
+ON_CLUSTER = (
+    ", if each executor of spark://a:7077 has Spillway with S3's client, in this version, and credentials of its own "
+    "for the bucket"
+)
 LOCAL = "reference: Spark's executors read the events that stay at home"
 
 
@@ -110,8 +114,27 @@ LOCAL = "reference: Spark's executors read the events that stay at home"
         ({"data_path": "direct"}, {"source": KAFKA, "sink": TOPIC}, plan(narrow=False), "its plan moves rows"),
         ({"data_path": "auto"}, {"source": KAFKA, "sink": TOPIC}, plan(), "direct: Spark reads the events"),
         ({"data_path": "auto"}, {"source": KAFKA}, plan(), LOCAL),
-        ({"data_path": "auto"}, {}, plan(), "gateway: its source is not one Kafka topic or several"),
-        (REFERENCE, {}, plan(), "gateway: all events pass through the gateway: its source is not one Kafka topic or"),
+        (
+            {"data_path": "auto"},
+            {"source": OBJECTS},
+            plan(),
+            "gateway: with a local master, auto leaves files",
+        ),
+        (
+            {"data_path": "auto", "spark": {"master": "spark://a:7077"}},
+            {"source": OBJECTS},
+            plan(),
+            LOCAL + ON_CLUSTER,
+        ),
+        (REFERENCE, {"source": OBJECTS}, plan(), LOCAL),
+        ({"data_path": "direct"}, {"source": OBJECTS}, plan(), "gateway: its source is not one Kafka topic or several"),
+        (REFERENCE, {"source": COPIED}, plan(), "its source is neither Kafka, nor files, nor S3"),
+        (
+            {**REFERENCE, "spark": {"master": "spark://a:7077"}},
+            {"source": OBJECTS},
+            plan(),
+            LOCAL + ON_CLUSTER,
+        ),
         (
             {**REFERENCE, "spark": {"master": "spark://a:7077"}},
             {"source": {**KAFKA, "sasl": {"mechanism": "PLAIN", "user": "me", "password": "secret"}}},

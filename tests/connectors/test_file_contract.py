@@ -13,12 +13,12 @@ import pytest
 
 from gateway.sources.base import Source
 from gateway.sources.files.folder import Folder
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.files.listed import ListedFiles
 from gateway.sources.files.notes import NOTES_NAME, NotesFile
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
+from infra.files.choosing import open_by_name
 from tests.connectors.source_contract import SCHEMA, SourceContract, SourceSubject, events, read, rows
 
 _OPEN = partial(open_by_name, strict=False)

@@ -24,7 +24,7 @@ async def opened(broker: Broker, topic: str) -> KafkaSource:
 
 async def next_ahead(source: KafkaSource, most: int = 10_000) -> Ahead:
     gives_up_s = time.monotonic() + DEADLINE_S
-    while (found := await source.ahead(most)) is None:
+    while (found := await source.ahead(most, 1 << 20)) is None:
         assert time.monotonic() < gives_up_s
     return found
 
@@ -51,6 +51,7 @@ async def test_ranges_follow_each_other_and_have_each_record_once(broker: Broker
             ahead = await next_ahead(source, 7)
             assert ahead.start.record == at.record
             assert 1 <= ahead.offsets <= 7
+            assert ahead.arrivals_wall_s is not None
             assert len(ahead.arrivals_wall_s) == ahead.offsets
             loaded = await source.read_range(ahead.start, ahead.end)
             assert loaded.index.tolist() == list(range(ahead.offsets))
@@ -58,7 +59,7 @@ async def test_ranges_follow_each_other_and_have_each_record_once(broker: Broker
             at, offsets = ahead.end, offsets + ahead.offsets
         assert sorted(found) == list(range(100))
         assert not ahead.more
-        assert await source.ahead(7) is None
+        assert await source.ahead(7, 1 << 20) is None
         backlog = source.backlog()
         assert backlog is not None
         assert (backlog.records, backlog.oldest_wall_s) == (0, None)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.config.connectors.s3 import S3SourceConfig
-from gateway.sources.base import Source
+from gateway.sources.base import Ahead, ReferableSource, Source
 from gateway.sources.choose import SourceContext, make_source
 from gateway.sources.files.notes import NOTES_NAME, NotesFile
 from infra.clock import SystemClock
@@ -243,3 +243,25 @@ async def test_a_copy_that_was_cut_off_goes_on_where_it_ended(subject: Objects, 
     assert ranges[0] == ""
     starts = [int(said.removeprefix("bytes=").removesuffix("-")) for said in ranges[1:]]
     assert 0 < starts[0] < starts[1] < len(body)
+
+
+async def test_what_was_passed_over_is_read_in_the_bucket_later_and_only_the_object_that_was_listed(
+    subject: Objects,
+) -> None:
+    parquet = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows(6, 11), SCHEMA), parquet, row_group_size=2)
+    subject.bring("0.jsonl", lines(0, 2))
+    subject.bring("1.csv", b'id,n\nid-3,3\n"id-4",4\nid-5,5\n')
+    subject.bring("2.parquet", parquet.getvalue())
+    source = subject.make(follow=False)
+    assert isinstance(source, ReferableSource)
+    await source.open(SCHEMA)
+    places = []
+    while isinstance(ahead := await source.ahead(2, 1 << 20), Ahead):
+        places.append((ahead.start, ahead.end))
+    found = [(await source.read_range(*each)).batch.column("n").to_pylist() for each in reversed(places)]
+    assert found == [[10, 11], [8, 9], [6, 7], [5], [3, 4], [2], [0, 1]]
+    subject.bring("0.jsonl", lines(0, 3))
+    with pytest.raises(SourceError, match="was replaced after it was listed"):
+        await source.read_range(*places[0])
+    await source.close()

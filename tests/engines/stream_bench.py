@@ -129,6 +129,16 @@ class Running:
             self.stream.committed(answers[-1].items[-1].end - 1)
 
 
+def answered(running: Running, tags: Sequence[int]) -> dict[int, tuple[pa.RecordBatch, list[tuple[int, str]]]]:
+    """Return of each run its results, and the rows that fail with the reason."""
+    running.collected.wait_until(lambda answers: {each.items[0].tag for each in answers} >= set(tags))
+    found: dict[int, Any] = {}
+    for answer in running.collected.answers:
+        poison = [(bad.row, bad.reason) for bad in answer.poison]
+        found[answer.items[0].tag] = (answer.rows, poison)
+    return {tag: found[tag] for tag in tags}
+
+
 class Bench:
     def __init__(self, spark: SparkSession, feeds: FeedServer) -> None:
         self.spark = spark

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ from infra.messages import BrokerAccess, KafkaReading, OffsetRange, OpenQuery, R
 from infra.rows.jsonlines import LineDecoder
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_topics import sent
-from tests.engines.stream_bench import Bench, Running
+from tests.engines.stream_bench import Bench, answered
 
 pytestmark = pytest.mark.spark
 
@@ -108,16 +107,6 @@ class Both:
             told.append((tag, events.num_rows, len(dead)))
         self.written = [before + len(part) for before, part in zip(self.written, records, strict=True)]
         return told
-
-
-def answered(running: Running, tags: Sequence[int]) -> dict[int, tuple[pa.RecordBatch, list[tuple[int, str]]]]:
-    """Return of each run its results, and the rows that fail with the reason."""
-    running.collected.wait_until(lambda answers: {each.items[0].tag for each in answers} >= set(tags))
-    found: dict[int, Any] = {}
-    for answer in running.collected.answers:
-        poison = [(bad.row, bad.reason) for bad in answer.poison]
-        found[answer.items[0].tag] = (answer.rows, poison)
-    return {tag: found[tag] for tag in tags}
 
 
 @pytest.mark.parametrize("sql", QUERIES)

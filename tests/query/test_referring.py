@@ -21,8 +21,9 @@ from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.referring.paths import reading_of, why_by_value
 from gateway.query.flow.run import Run
 from gateway.sources.base import Loaded
+from gateway.sources.kafka.partitions import offset_ranges
 from gateway.sources.replayed import WithReplays
-from infra.messages import Completed, OffsetRange, Poison
+from infra.messages import AnyMessage, Completed, OffsetRange, Poison, Range
 from infra.payload import CodecPolicy, Encoder
 from infra.rows.base import DeadRecord, SourceError, SourceUnavailableError
 from tests.query.lane_site import Owner
@@ -42,6 +43,9 @@ class Topic:
         self.reads: list[tuple[Position, Position]] = []
         self.errors: list[Exception] = []
 
+    async def ranges(self, start: Position, end: Position) -> tuple[Range, ...]:
+        return offset_ranges(start, end)
+
     async def read_range(self, start: Position, end: Position) -> Loaded:
         self.reads.append((start, end))
         if self.errors:
@@ -50,8 +54,8 @@ class Topic:
 
 
 class ReferringOwner(Owner):
-    def refer(self) -> Run:
-        run = Run(0, 9, pa.RecordBatch.from_pylist([], pa.schema([])), 0.0, 900, reference=(START, END))
+    def refer(self, first: int = 0) -> Run:
+        run = Run(first, first + 9, pa.RecordBatch.from_pylist([], pa.schema([])), 0.0, 900, reference=(START, END))
         self._handle(told.RunLogged(at_s=0.0, run=run))
         return run
 
@@ -61,12 +65,12 @@ def loader_of(topic: Topic) -> RunLoader:
 
 
 @asynccontextmanager
-async def running(host: FakeHost, owner: Owner, topic: Topic, *, by_reference: bool) -> AsyncIterator[Lane]:
+async def running(
+    host: FakeHost, owner: Owner, topic: Topic, *, by_reference: bool, clock: ManualClock | None = None
+) -> AsyncIterator[Lane]:
     codecs = CodecPolicy.parse("none")
-    loader, encoder = loader_of(topic), Encoder(INPUT, codecs=codecs)
-    lane = Lane(
-        host.connection, host.ready, encoder, (), codecs, owner, ManualClock(), None, loader, by_reference=by_reference
-    )
+    loader, encoder, clock = loader_of(topic), Encoder(INPUT, codecs=codecs), clock or ManualClock()
+    lane = Lane(host.connection, host.ready, encoder, (), codecs, owner, clock, None, loader, by_reference=by_reference)
     host.connection.listen("q", 1, lane.on_message)
     sender = asyncio.create_task(lane.run())
     owner.open(lane)
@@ -110,6 +114,21 @@ async def test_a_host_that_reads_gets_ranges_and_clean_runs_are_never_read_here(
         await until(lambda: len(owner.answers) == 1)
         assert owner.open_runs == 0
     assert topic.reads == []
+
+
+async def test_a_slow_send_of_ranges_tells_nothing_about_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, owner, clock = FakeHost("home"), ReferringOwner(), ManualClock()
+    send = host.link.send
+
+    async def slow(message: AnyMessage, payload: bytes = b"") -> None:
+        clock.advance(1.0)
+        await send(message, payload)
+
+    monkeypatch.setattr(host.link, "send", slow)
+    async with running(host, owner, Topic(), by_reference=True, clock=clock):
+        for first in (0, 10):
+            owner.refer(first)
+            await until(lambda first=first: [run.first_seq for run in host.runs][-1:] == [first])  # type: ignore[misc]
 
 
 async def test_rows_without_a_result_are_told_by_their_seqs_once_the_run_was_read() -> None:
@@ -180,7 +199,10 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
     [
         ({}, ""),
         ({"order": {"by": "arrival"}}, ""),
-        ({"source": {"type": "file", "path": "in.jsonl"}}, "its source is not one Kafka topic"),
+        ({"source": {"type": "file", "path": "in.jsonl", "replay": {"rate": "5/s"}}}, "is replayed"),
+        ({"source": {"type": "file", "path": "in.jsonl"}}, ""),
+        ({"source": {"type": "file", "path": "in.jsonl.gz"}}, "in.jsonl.gz is compressed"),
+        ({"source": {"type": "s3", "bucket": "mails"}}, ""),
         ({"source": {**KAFKA, "tls": {}}}, ""),
         ({"source": {**KAFKA, "sasl": LOGIN}}, "executors would be told without encryption"),
         ({"source": {**KAFKA, "sasl": LOGIN}, "spark": {"conf": {"spark.network.crypto.enabled": True}}}, ""),
@@ -189,7 +211,8 @@ LOGIN = {"mechanism": "PLAIN", "user": "me", "password": "secret"}
     ],
 )
 def test_a_config_tells_whether_runs_may_come_by_reference(tmp_path: Path, said: dict[str, Any], why: str) -> None:
-    (tmp_path / "in.jsonl").touch()
+    for name in ("in.jsonl", "in.jsonl.gz"):
+        (tmp_path / name).touch()
     base = {"source": KAFKA, "schema": "id BIGINT, at TIMESTAMP"}
     spark, query = said.get("spark", {}), {key: value for key, value in said.items() if key != "spark"}
     config = Site(tmp_path).config(**{**base, **query}).queries["q"]

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.sources.base import Chunk
-from gateway.sources.files.formats.csvfile import CsvReader
-from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
+from infra.files.csvfile import CsvReader
+from infra.files.lines import LINE_LIMITS, LineLimits
 from infra.rows.base import SourceError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 

@@ -10,10 +10,10 @@ import pytest
 from gateway.connectors.position import Position
 from gateway.sources.files import notes as notes_module
 from gateway.sources.files.folder import LOOK_EVERY_S, Folder
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import PassesSource
 from gateway.sources.files.listed import FILES_MAX, ListedFiles
 from gateway.sources.files.notes import NotesFile
+from gateway.sources.files.reading.passes import PassesSource
+from infra.files.choosing import open_by_name
 from infra.rows.base import SourceError
 from infra.statefiles import StateError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, line, read_all, rows, write

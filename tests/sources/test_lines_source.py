@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk
-from gateway.sources.files.formats.lines import LineLimits
+from infra.files.lines import LineLimits
 from infra.rows.base import SourceError
 from tests.support.source_data import (
     HUGE,

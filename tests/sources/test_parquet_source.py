@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.parquetfile import open_parquet
-from gateway.sources.files.formats.passes import FileReader, FixedFiles, PassesSource
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
+from infra.files.base import FileReader
+from infra.files.choosing import open_by_name
+from infra.files.parquetfile import open_parquet
 from infra.rows.base import SourceError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
 from gateway.sources.files.recorded import MISSING, joined_times, times_of_files
 from gateway.sources.schedule import RecordedSchedule
+from infra.files.choosing import open_by_name
 from infra.rows.base import SourceError
 
 TIMES = st.lists(st.integers(-(10**15), 10**15) | st.integers(0, 9), min_size=1, max_size=30).map(sorted)

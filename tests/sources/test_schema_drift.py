@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
+from infra.files.choosing import open_by_name
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 from tests.support.source_data import dead, read_all, rows, write

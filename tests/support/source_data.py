@@ -11,8 +11,8 @@ import zstandard
 
 from gateway.connectors.position import Position
 from gateway.sources.base import BlockingSource, Chunk
-from gateway.sources.files.formats.lines import LINE_LIMITS, JsonLinesReader, LineLimits
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
+from infra.files.lines import LINE_LIMITS, JsonLinesReader, LineLimits
 from infra.rows.base import DeadRecord
 from infra.rows.jsonlines import LineDecoder
 

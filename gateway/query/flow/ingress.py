@@ -214,11 +214,11 @@ class Ingress:
         self.finished = True
 
     async def _read(self, wanted: int) -> Chunk | Ahead | None:
+        most_bytes = self._limits.max_bytes
+        read: Callable[[], Awaitable[Chunk | Ahead | None]] = partial(self._source.read, wanted, most_bytes)
         if self._loader is not None and not self.sampler.share:
-            return await self._source_outage.outlast("the source", partial(self._loader.ahead, wanted))
-        return await self._source_outage.outlast(
-            "the source", lambda: self._source.read(wanted, self._limits.max_bytes)
-        )
+            read = partial(self._loader.ahead, wanted, most_bytes)
+        return await self._source_outage.outlast("the source", read)
 
     async def _wait_until_due(self) -> int:
         """Return how many records the next run may have, once it is full or its first one has lingered."""
@@ -272,8 +272,10 @@ class Ingress:
     async def _refer(self, ahead: Ahead) -> None:
         """Log records that are not read as a run by reference."""
         read_s, first_seq = self._clock.now(), self._log.next_seq
-        self.gaps.add(ahead.arrivals_wall_s)
-        arrival_wall_s = min(float(ahead.arrivals_wall_s.mean()), read_s + self._wall_offset_s)
+        arrival_wall_s = read_s + self._wall_offset_s
+        if ahead.arrivals_wall_s is not None:
+            self.gaps.add(ahead.arrivals_wall_s)
+            arrival_wall_s = min(float(ahead.arrivals_wall_s.mean()), arrival_wall_s)
         last_seq, shed_before = first_seq + ahead.offsets - 1, self._log.shed_since
         record = RunRecord(
             first_seq, last_seq, ahead.start, ahead.end, arrival_wall_s, shed_before=shed_before, reference=True

@@ -18,7 +18,7 @@ import gateway.core.exchange.events as ev
 from gateway.core.exchange import LaneView
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.hosts.connection import Connection
-from gateway.query.flow.referring.loader import RunLoader, ranges_of
+from gateway.query.flow.referring.loader import RunLoader
 from gateway.query.flow.run import Run
 from infra.clock import Clock
 from infra.link.channel import LinkLost
@@ -189,7 +189,7 @@ class Lane:
             while True:
                 match await self._orders.get():
                     case Pack(run=run, attempt=attempt) if self._refers(run):
-                        message, payload = self._reference(run, attempt), b""
+                        message, payload = await self._reference(run, attempt), b""
                     case Pack(run=run, attempt=attempt):
                         encoded = await self._pack(run)
                         message, payload = self._message(run, attempt, encoded.rows), encoded.payload
@@ -201,8 +201,10 @@ class Lane:
     def _refers(self, run: Run) -> bool:
         return self._by_reference and run.reference is not None
 
-    def _reference(self, run: Run, attempt: int) -> RunMessage:
+    async def _reference(self, run: Run, attempt: int) -> RunMessage:
         """Return the message of a run whose events the host reads."""
+        assert self._loader is not None, "a query with runs by reference has a loader"
+        ranges = await self._loader.ranges(run)
         packed = ev.Packed(
             at_s=self._clock.now(),
             lane=self.name,
@@ -213,7 +215,7 @@ class Lane:
         )
         self._report(packed)
         message = self._message(run, attempt, run.events)
-        return msgspec.structs.replace(message, ranges=ranges_of(run), cost_bytes=run.raw_bytes)
+        return msgspec.structs.replace(message, ranges=ranges, cost_bytes=run.raw_bytes)
 
     async def _load(self, run: Run) -> None:
         if not run.loaded:
@@ -270,8 +272,8 @@ class Lane:
 
     def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
         """Pass the link's rate to the encoder, so that ``auto`` can weigh bytes against CPU time."""
-        if took_s < _HELD_BACK_S:
-            return
+        if took_s < _HELD_BACK_S or not sent_bytes:
+            return  # ranges are no load
         rate = sent_bytes / took_s
         self._link_rate = rate if self._link_rate is None else self._link_rate + _LINK_WEIGHT * (rate - self._link_rate)
         self._codecs.link_rate(self._link_rate)

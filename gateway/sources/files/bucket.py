@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.listed import WantedNames
 from gateway.sources.files.notes import NotedFile
+from gateway.sources.files.reading.passes import FoundFile
 from infra.objectstore.base import ForeignObjects, ListedObject, ReplacedError, StoreRefusedError, StoreUnavailableError
 from infra.rows.base import SourceError, SourceUnavailableError
 

@@ -12,16 +12,18 @@ from gateway.connectors.objectstores import make_objects
 from gateway.sources.base import Source
 from gateway.sources.files.bucket import Bucket
 from gateway.sources.files.folder import Folder
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.files.listed import ListedFiles, Storage
 from gateway.sources.files.mail import read_mail_table
 from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
+from gateway.sources.files.reading.passes import FixedFiles, PassesSource
+from gateway.sources.files.reading.referring import ReferableFiles
 from gateway.sources.files.recorded import column_times, joined_times, times_of_files
 from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import DueTimes, RecordedSchedule, Schedule
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
+from infra.files.choosing import open_by_name
+from infra.messages import BucketPlace, FileReading
 
 
 def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, strict: bool) -> Source:
@@ -39,10 +41,22 @@ def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, st
         return ThreadedSource(TableSource(lambda: read_mail_table(config.path), loops=loops, id_field=id_field))
     open_file = partial(open_by_name, strict=strict)
     if not config.path.is_dir():
-        return ThreadedSource(PassesSource(FixedFiles([config.path], loops), open_file, id_field=id_field))
+        one = FixedFiles([config.path], loops)
+        return ReferableFiles(PassesSource(one, open_file, id_field=id_field), one, file_reading(config, strict=strict))
     kept = NotesFile(folder / NOTES_NAME)
     files = ListedFiles(Folder(config.path), kept, clock, follow=config.follow, loops=loops)
-    return ThreadedSource(PassesSource(files, open_file, id_field=id_field, folder=True), files.acknowledge)
+    passes = PassesSource(files, open_file, id_field=id_field, folder=True)
+    return ReferableFiles(passes, files, file_reading(config, strict=strict), files.acknowledge)
+
+
+def file_reading(config: FileSourceConfig | S3SourceConfig, *, strict: bool) -> FileReading:
+    """Return how others read a source's files; see ``make_file_source``."""
+    if isinstance(config, S3SourceConfig):
+        place = BucketPlace(bucket=config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region)
+        return FileReading(bucket=place, named=True, strict=strict)
+    if config.path.is_dir():
+        return FileReading(folder=str(config.path.absolute()), named=True, strict=strict)
+    return FileReading(folder=str(config.path.parent.absolute()), strict=strict)
 
 
 def make_s3_source(config: S3SourceConfig, folder: Path, kept: NotesStore, clock: Clock, *, strict: bool) -> Source:
@@ -56,7 +70,8 @@ def make_s3_source(config: S3SourceConfig, folder: Path, kept: NotesStore, clock
         strict: see docs/schema-drift.md.
     """
     files = ListedFiles(make_bucket(config, folder), kept, clock, follow=config.follow)
-    return ThreadedSource(PassesSource(files, partial(open_by_name, strict=strict), folder=True), files.acknowledge)
+    passes = PassesSource(files, partial(open_by_name, strict=strict), folder=True)
+    return ReferableFiles(passes, files, file_reading(config, strict=strict), files.acknowledge)
 
 
 def make_bucket(config: S3SourceConfig, folder: Path) -> Storage:

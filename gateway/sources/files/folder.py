@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.listed import WantedNames
 from gateway.sources.files.notes import NotedFile
-from gateway.sources.marks import ends_digest
+from gateway.sources.files.reading.passes import FoundFile
+from infra.files.sameness import difference, ends_digest
 from infra.rows.base import SourceError
 
 LOOK_EVERY_S = 0.25
@@ -47,13 +47,7 @@ class Folder:
 
     def difference(self, file: NotedFile) -> str:
         """See ``Storage.difference``."""
-        path = self._path / file.name
-        found = path.stat()
-        if file.size_bytes not in (-1, found.st_size):
-            return f"had {file.size_bytes} bytes when it was listed and has {found.st_size} now"
-        if file.digest and found.st_mtime_ns != file.changed_ns and ends_digest(path) != file.digest:
-            return "has other content than when it was taken"
-        return ""
+        return difference(self._path / file.name, file.size_bytes, file.changed_ns, file.digest)
 
     def found(self, file: NotedFile) -> FoundFile:
         """See ``Storage.found``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection
 from typing import Protocol
 
@@ -10,8 +11,8 @@ import msgspec
 
 from gateway.config.words.fields import ROW_SUFFIXES
 from gateway.connectors.position import Position
-from gateway.sources.files.formats.passes import FoundFile
 from gateway.sources.files.notes import NotedFile, Notes, NotesStore, pruned
+from gateway.sources.files.reading.passes import FoundFile
 from infra.clock import Clock
 from infra.rows.base import SourceError
 
@@ -91,6 +92,7 @@ class ListedFiles:
         self._follow = follow
         self._files_max = files_max
         self._loops = 1 if follow else loops
+        self._turn = threading.Lock()
         self._next_look_s = -float("inf")
         self._done_before = 0
         self._loaded = self._is_kept = False
@@ -113,6 +115,16 @@ class ListedFiles:
 
     def at(self, number: int) -> FoundFile | None:
         """See ``Files.at``."""
+        with self._turn:
+            file = self._noted(number)
+        return None if file is None else self._storage.found(file)
+
+    def noted(self, number: int) -> NotedFile | None:
+        """See ``Files.noted``."""
+        with self._turn:
+            return self._noted(number)
+
+    def _noted(self, number: int) -> NotedFile | None:
         if not self._loaded:
             self._load()
         if number >= self._notes.first + len(self._notes.taken) and (self._follow or not self._is_kept):
@@ -123,7 +135,7 @@ class ListedFiles:
             raise SourceError(
                 f"file {number} of {self._storage.place} is no longer in the list of files: restore {self._kept.where}"
             )
-        return self._storage.found(self._notes.taken[index]) if index < len(self._notes.taken) else None
+        return self._notes.taken[index] if index < len(self._notes.taken) else None
 
     def loop_of(self, number: int) -> int:
         """See ``Files.loop_of``."""

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.sources.files.formats.passes import PassesSource, Portion
+from gateway.sources.files.reading.passes import PassesSource
+from infra.files.base import Portion
 from infra.rows.base import SourceError
 
 # 8 bytes each in memory, and twice that while they are read.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk
-from gateway.sources.files.formats.loops import with_loop_ids
+from gateway.sources.files.reading.loops import with_loop_ids
 from infra.rows.base import SourceError
 
 

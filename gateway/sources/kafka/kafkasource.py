@@ -26,7 +26,7 @@ from gateway.sources.base import Ahead, Backlog, Chunk, Loaded
 from gateway.sources.kafka.formats import record_format
 from gateway.sources.kafka.lent import Lent
 from gateway.sources.kafka.member import Member
-from gateway.sources.kafka.partitions import key_of, offsets_before, partition_of, ranges_between
+from gateway.sources.kafka.partitions import key_of, offset_ranges, offsets_before, partition_of, ranges_between
 from gateway.sources.kafka.sampled import shares
 from gateway.sources.kafka.sightings import Sightings
 from infra.clienttls import BadTlsFilesError
@@ -34,6 +34,7 @@ from infra.clock import Clock
 from infra.kafka.events import RecordDecoder
 from infra.kafka.fetched import as_source_errors, gone
 from infra.kafka.rereader import Rereader
+from infra.messages import OffsetRange
 from infra.rows.base import SourceError, SourceUnavailableError
 from policies.arrays import Array
 
@@ -172,7 +173,7 @@ class KafkaSource:
         more = member.fetched.count > 0 or member.unfetched() > 0
         return Chunk(batch, start, self._position, dead, _walls_s(records), more)
 
-    async def ahead(self, max_records: int) -> Ahead | None:
+    async def ahead(self, max_records: int, max_bytes: int) -> Ahead | None:  # noqa: ARG002
         """See ``ReferableSource.ahead``; offsets are split evenly over the partitions, ordered by partition."""
         return await self._attempt(self._ahead(max_records))
 
@@ -207,6 +208,10 @@ class KafkaSource:
         member.deliver(taken)
         self._position = self._after(sum(wanted.values()), taken)
         return Ahead(start, self._position, np.concatenate(arrivals), sum(wanted.values()) < sum(there.values()))
+
+    async def ranges(self, start: Position, end: Position) -> tuple[OffsetRange, ...]:
+        """See ``ReferableSource.ranges``."""
+        return offset_ranges(start, end)
 
     async def read_range(self, start: Position, end: Position) -> Loaded:
         """See ``ReferableSource.read_range``."""

@@ -12,6 +12,7 @@ from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.connectors.position import Position
+from infra.messages import OffsetRange
 from infra.rows.base import SourceError
 from policies.arrays import IntArray
 
@@ -38,6 +39,12 @@ def ranges_between(start: Position, end: Position) -> tuple[dict[TopicPartition,
         (partition_of(key), offset) for key, offset in end.offsets.items() if start.offsets.get(key, offset) < offset
     )
     return {each: start.offsets[key_of(each)] for each, _ in moved}, dict(moved)
+
+
+def offset_ranges(start: Position, end: Position) -> tuple[OffsetRange, ...]:
+    """Return the records between two positions, in order."""
+    begins, ends = ranges_between(start, end)
+    return tuple(OffsetRange(each.topic, each.partition, begin, ends[each]) for each, begin in begins.items())
 
 
 def offsets_before(

@@ -27,7 +27,7 @@ from gateway.config.words import units
 from gateway.hosts.databases import copy_databases
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
-from gateway.query.flow.referring.paths import path_of
+from gateway.query.flow.referring.paths import needs_of, path_of
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.handover import why_it_stays
 from gateway.query.opening import definition_of
@@ -209,7 +209,7 @@ def data_path_text(query: QueryConfig, plan: QueryPlan, private: PrivateConfig) 
     path = path_of(private, query, plan)
     if path.name != "reference" or is_local(private.spark.master):
         return str(path)
-    return f"{path}, if each executor of {private.spark.master} has Spillway with Kafka's client, in this version"
+    return f"{path}, if each executor of {private.spark.master} has {needs_of(query)}"
 
 
 def _batching_text(plan: QueryPlan) -> str:

@@ -20,9 +20,9 @@ import pyarrow.csv as pv
 import pyarrow.json as pj
 
 from engines.email.queries import SCHEMA_DDL
-from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.lines import Lines
 from gateway.views.firstconfig.columntypes import ddl_of, with_times_as_text, written_as
+from infra.files.choosing import open_by_name
+from infra.files.lines import Lines
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 

@@ -9,7 +9,7 @@ from gateway.query.flow.run import Run
 from gateway.sources.base import Ahead, Chunk
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
-from infra.messages import OffsetRange
+from infra.messages import Range
 from infra.retries import Outage
 from infra.rows.base import SourceUnavailableError
 
@@ -29,6 +29,7 @@ class RunLoader:
         self._source = source
         self._turn = asyncio.Lock()
         self._outage = Outage(clock, (SourceUnavailableError, OSError))
+        self._finding = Outage(clock, (SourceUnavailableError, OSError))
         self._event_bytes = _FIRST_GUESS_BYTES
 
     def bytes_of(self, events: int) -> int:
@@ -40,9 +41,19 @@ class RunLoader:
         if events:
             self._event_bytes += _WEIGHT * (raw_bytes / events - self._event_bytes)
 
-    async def ahead(self, max_records: int) -> Chunk | Ahead | None:
+    async def ahead(self, max_records: int, max_bytes: int) -> Chunk | Ahead | None:
         """See ``WithReplays.ahead``."""
-        return await self._source.ahead(max_records)
+        return await self._source.ahead(max_records, max_bytes)
+
+    async def ranges(self, run: Run) -> tuple[Range, ...]:
+        """Return the ranges of a run by reference, in the order of its events; waits as ``load`` does.
+
+        Raises:
+            SourceError: the source does not know them any more.
+        """
+        assert run.reference is not None
+        start, end = run.reference
+        return await self._finding.outlast("the source", lambda: self._source.ranges(start, end))
 
     async def load(self, run: Run) -> None:
         """Read the events of a run, unless it has them; waits while the source cannot be reached.
@@ -57,12 +68,3 @@ class RunLoader:
             found = await self._outage.outlast("the source", lambda: self._source.read_range(start, end))
             dead = tuple((run.first_seq + at, record) for at, record in found.dead)
             run.fill(found.batch, run.first_seq + found.index, dead)
-
-
-def ranges_of(run: Run) -> tuple[OffsetRange, ...]:
-    """Return the ranges of a run by reference, in the order of its events."""
-    from gateway.sources.kafka.partitions import ranges_between  # needs Kafka's client
-
-    assert run.reference is not None
-    begins, ends = ranges_between(*run.reference)
-    return tuple(OffsetRange(each.topic, each.partition, begin, ends[each]) for each, begin in begins.items())

@@ -1,4 +1,4 @@
-"""Which way the events of a query take at home, and why: through the gateway, or from Kafka to executors."""
+"""Which way the events of a query take at home, and why: through the gateway, or from their source to executors."""
 
 from __future__ import annotations
 
@@ -9,14 +9,26 @@ import pyarrow as pa
 
 from engines.spark.sparkconf import is_local
 from gateway.config.connectors.kafka import same_brokers
-from gateway.config.models import KafkaSinkConfig, KafkaSourceConfig, PrivateConfig, QueryConfig
+from gateway.config.models import (
+    FileSourceConfig,
+    KafkaSinkConfig,
+    KafkaSourceConfig,
+    PrivateConfig,
+    QueryConfig,
+    S3SourceConfig,
+)
 from gateway.config.sites import SparkConfig
-from infra.messages import NAME_TOPIC, KafkaReading, QueryPlan, QueryReady
+from gateway.query.flow.referring.cutting import why_not_cut
+from gateway.sources.files.filesource import file_reading
+from infra.messages import NAME_TOPIC, KafkaReading, QueryPlan, QueryReady, Reading
 
 _LOG = logging.getLogger(__name__)
 PathName = Literal["gateway", "reference", "direct"]
 _NOT_ASKED: Final = "private.data_path says so"
 _NOT_THERE: Final = "executors lack Spillway with Kafka's client (pip install spillway[kafka]), or the files of tls"
+_NO_OBJECTS: Final = "executors lack Spillway with S3's client (pip install spillway[s3]), or access to the bucket"
+_NO_FILES: Final = "executors lack Spillway, or do not find the files at the same path"
+_ONE_MACHINE: Final = "with a local master, auto leaves files to the gateway"
 _NOT_NAMED: Final = "its plan does not tell of which event a result is"
 _ENCRYPTED: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 """Settings of Spark, one of which keeps secret what executors are told."""
@@ -48,7 +60,7 @@ def asked(private: PrivateConfig, config: QueryConfig) -> PathName:
         return private.data_path
     if not why_not_direct(config, private.spark):
         return "direct"
-    return "gateway" if why_by_value(config, private.spark) else "reference"
+    return "gateway" if _why_not_chosen(config, private.spark) else "reference"
 
 
 def data_path(private: PrivateConfig, config: QueryConfig, ready: QueryReady) -> DataPath:
@@ -79,25 +91,35 @@ def path_of(
     """
     name = asked(private, config)
     if name == "gateway":
-        why = _NOT_ASKED if private.data_path == "gateway" else why_by_value(config, private.spark)
+        why = _NOT_ASKED if private.data_path == "gateway" else _why_not_chosen(config, private.spark)
         return DataPath("gateway", why)
     if name == "direct":
         why = why_not_direct(config, private.spark) or why_not_of_plan(plan) or ("" if named else _NOT_NAMED)
         return DataPath("gateway", why) if why else DataPath("direct")
-    why = why_by_value(config, private.spark) or why_not_of_plan(plan) or ("" if can_read else _NOT_THERE)
+    why = why_by_value(config, private.spark) or why_not_of_plan(plan) or ("" if can_read else why_not_there(config))
     return DataPath("gateway", why) if why else DataPath("reference")
+
+
+def why_not_there(config: QueryConfig) -> str:
+    """Return what executors lack that cannot read the events of a query."""
+    if isinstance(config.source, S3SourceConfig):
+        return _NO_OBJECTS
+    return _NOT_THERE if isinstance(config.source, KafkaSourceConfig) else _NO_FILES
+
+
+def needs_of(config: QueryConfig) -> str:
+    """Return what each executor of a cluster must have that is to read the events of a query."""
+    if isinstance(config.source, FileSourceConfig):
+        return "Spillway in this version, and the files at the same path"
+    if isinstance(config.source, S3SourceConfig):
+        return "Spillway with S3's client, in this version, and credentials of its own for the bucket"
+    return "Spillway with Kafka's client, in this version"
 
 
 def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why the runs of a query cannot come by reference, as far as its config tells; empty if they can."""
-    source = config.source
-    if not isinstance(source, KafkaSourceConfig):
-        return "its source is not one Kafka topic or several"
-    if source.sasl is not None and not _keeps_secrets(spark):
-        return (
-            "its brokers need a login, whose password executors would be told without encryption: set "
-            "spark.network.crypto.enabled in private.spark.conf"
-        )
+    if why := _why_not_source(config, spark):
+        return why
     if config.streams:
         return "it has several sources"
     if config.selection_rule is not None:
@@ -109,12 +131,36 @@ def why_by_value(config: QueryConfig, spark: SparkConfig) -> str:
     return ""
 
 
+def _why_not_chosen(config: QueryConfig, spark: SparkConfig) -> str:
+    """Return why ``auto`` does not choose runs by reference; empty if it does."""
+    if why := why_by_value(config, spark):
+        return why
+    return _ONE_MACHINE if is_local(spark.master) and not isinstance(config.source, KafkaSourceConfig) else ""
+
+
+def _why_not_source(config: QueryConfig, spark: SparkConfig) -> str:
+    source = config.source
+    if isinstance(source, FileSourceConfig):
+        return why_not_cut(source)
+    if isinstance(source, S3SourceConfig):
+        return ""
+    if not isinstance(source, KafkaSourceConfig):
+        return "its source is neither Kafka, nor files, nor S3"
+    if source.sasl is not None and not _keeps_secrets(spark):
+        return (
+            "its brokers need a login, whose password executors would be told without encryption: set "
+            "spark.network.crypto.enabled in private.spark.conf"
+        )
+    return ""
+
+
 def why_not_direct(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why Spark cannot carry a query by itself, as far as its config tells; empty if it can."""
     source, sink = config.source, config.sink
     if why := why_by_value(config, spark):
         return why
-    assert isinstance(source, KafkaSourceConfig)
+    if not isinstance(source, KafkaSourceConfig):
+        return "its source is not one Kafka topic or several"
     if not isinstance(sink, KafkaSinkConfig) or not same_brokers(source, sink):
         return "its sink is not a topic of the same brokers"
     if source.format != "json" or config.drift == "strict":
@@ -141,7 +187,7 @@ def _keeps_secrets(spark: SparkConfig) -> bool:
     return is_local(spark.master) or any(spark.conf.get(name, "").lower() == "true" for name in _ENCRYPTED)
 
 
-def reading_of(config: QueryConfig, private: PrivateConfig) -> KafkaReading | None:
+def reading_of(config: QueryConfig, private: PrivateConfig) -> Reading | None:
     """Return how hosts read the events of a query; None if its runs must have them.
 
     Raises:
@@ -150,6 +196,8 @@ def reading_of(config: QueryConfig, private: PrivateConfig) -> KafkaReading | No
     source = config.source
     if private.data_path == "gateway" or why_by_value(config, private.spark):
         return None
+    if isinstance(source, FileSourceConfig | S3SourceConfig):
+        return file_reading(source, strict=config.drift == "strict")
     assert isinstance(source, KafkaSourceConfig)
     from gateway.connectors.kafkaclients import access_of  # with Kafka's client
     from gateway.sources.kafka.formats import record_format

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 
-from gateway.sources.files.formats.arrowfile import open_arrow
-from gateway.sources.files.formats.csvfile import CsvReader
-from gateway.sources.files.formats.lines import JsonLinesReader
-from gateway.sources.files.formats.parquetfile import open_parquet
-from gateway.sources.files.formats.passes import FileReader
+from infra.files.arrowfile import open_arrow
+from infra.files.base import FilePlace, FileReader
+from infra.files.csvfile import CsvReader
+from infra.files.lines import JsonLinesReader
+from infra.files.parquetfile import open_parquet
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 
 
-def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
+def open_by_name(path: FilePlace, schema: pa.Schema, *, strict: bool) -> FileReader:
     """Open a file of rows by its suffix; see ``gateway.config.words.fields.ROW_SUFFIXES``.
 
     Raises:

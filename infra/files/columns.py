@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gateway.sources.files.formats.lines import RAW_KEPT_BYTES
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import FilePlace, Portion, Refused, Skipped
+from infra.files.lines import RAW_KEPT_BYTES
 from infra.rows.base import SourceError
 from infra.rows.drift import check_columns
 from infra.rows.halving import decode_by_halves, one_batch
@@ -28,7 +29,7 @@ class Conformer:
         SourceError: the file does not fit the query.
     """
 
-    def __init__(self, path: Path, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
+    def __init__(self, path: FilePlace, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
         if len(set(found.names)) < len(found.names):
             raise SourceError(f"{path}: two columns have the same name; rename one")
         check_columns(path, found.names, schema, strict=strict)
@@ -99,6 +100,24 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 BatchesFrom = Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where the rows of a file are.
+
+    Attributes:
+        starts: the first row of each piece that can be read by itself, and the end.
+        size_bytes: about how much memory all rows take.
+    """
+
+    starts: Sequence[int]
+    size_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.starts[-1]
+
+
 class BatchReader:
     """Reader of a file with record batches; offsets are rows. One decoded batch is in memory at a time.
 
@@ -107,13 +126,22 @@ class BatchReader:
         batches_from: yields its batches from about a row on.
         conformer: converts rows to the query's schema.
         close: closes the file.
+        extent: returns where its rows are, without reading them; None if that cannot be known.
     """
 
-    def __init__(self, path: Path, batches_from: BatchesFrom, conformer: Conformer, close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: FilePlace,
+        batches_from: BatchesFrom,
+        conformer: Conformer,
+        close: Callable[[], None],
+        extent: Callable[[], Extent] | None = None,
+    ) -> None:
         self._path = path
         self._batches_from = batches_from
         self._conformer = conformer
         self._close = close
+        self._extent = extent
         self._row = 0
         self._batches: Iterator[tuple[int, pa.RecordBatch]] | None = None
         self._batch: pa.RecordBatch | None = None
@@ -122,13 +150,43 @@ class BatchReader:
     def seek(self, offset: int) -> None:
         """See ``FileReader.seek``."""
         end = self._first + (0 if self._batch is None else self._batch.num_rows)
-        if not self._first <= offset <= end:
+        # Within a piece reading on is cheaper than beginning it anew.
+        if not self._first <= offset <= end and not (offset > end >= self._begin_of(offset)):
             self._batches = self._batch = None
         self._row = offset
 
+    def _begin_of(self, row: int) -> int:
+        """Return the first row of the piece with a row; the row itself if pieces are not known."""
+        if self._extent is None:
+            return row
+        starts = self._known_extent().starts
+        return starts[max(0, bisect_right(starts, row) - 1)]
+
+    @property
+    def can_skip(self) -> bool:
+        """See ``FileReader.can_skip``."""
+        return self._extent is not None
+
+    def stop_at(self, end: int | None) -> None:
+        """See ``FileReader.stop_at``: whole batches are read anyway."""
+
+    def skip(self, max_records: int, max_bytes: int) -> Skipped:
+        """See ``FileReader.skip``; ``max_bytes`` is applied by the mean size of a row in the file."""
+        extent, first = self._known_extent(), self._row
+        most = min(max_records, max(1, max_bytes * extent.rows // max(1, extent.size_bytes)))
+        self._row = min(extent.rows, first + most)
+        return Skipped(self._row - first, self._row)
+
+    def _known_extent(self) -> Extent:
+        assert self._extent is not None, "see can_skip"
+        try:
+            return self._extent()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._unreadable(error) from error
+
     def at_end(self) -> bool:
         """See ``FileReader.at_end``."""
-        return self._load() is None
+        return self._load() is None if self._extent is None else self._row >= self._known_extent().rows
 
     def read(self, max_records: int, max_bytes: int) -> Portion:
         """See ``FileReader.read``; ``max_bytes`` is applied by the mean size of a row in its batch."""
@@ -151,6 +209,7 @@ class BatchReader:
         if self._batch is not None and self._first <= self._row < self._first + self._batch.num_rows:
             return self._batch
         try:
+            self._batch = None
             if self._batches is None:
                 self._batches = self._batches_from(self._row)
             for first, batch in self._batches:
@@ -160,9 +219,12 @@ class BatchReader:
                     self._batch = batch
                     return batch
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"{self._path} cannot be read to its end ({error}): restore the file") from error
+            raise self._unreadable(error) from error
         self._batches = self._batch = None
         return None
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        return SourceError(f"{self._path} cannot be read to its end ({error}): restore the file")
 
     def close(self) -> None:
         """See ``FileReader.close``."""

@@ -10,66 +10,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from gateway.connectors.position import Position
-from gateway.sources.base import Chunk
-from gateway.sources.files.formats.loops import with_loop_ids
+from gateway.sources.base import Ahead, Chunk
+from gateway.sources.files.notes import NotedFile
+from gateway.sources.files.reading.loops import with_loop_ids
+from infra.files.base import FileReader, Portion, Skipped, with_name, without_name
 from infra.rows.base import DeadRecord, SourceError
-
-FILE_COLUMN = "_file"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A record of a portion that is not an event; ``index`` counts from the portion's first record."""
-
-    index: int
-    offset: int
-    reason: str
-    raw: bytes
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """Consecutive records of one file.
-
-    Attributes:
-        batch: the events.
-        records: the number of records, with those that are not events.
-        end: offset of the next record.
-        dead: the records that could not be decoded, in order.
-        blank: indices of empty records (an empty line).
-    """
-
-    batch: pa.RecordBatch
-    records: int
-    end: int
-    dead: tuple[Refused, ...] = ()
-    blank: tuple[int, ...] = ()
-
-
-class FileReader(Protocol):
-    """One open file. ``offset`` is 0 at its first record and otherwise a ``Portion.end``."""
-
-    def seek(self, offset: int) -> None:
-        """Continue at ``offset``."""
-        ...
-
-    def at_end(self) -> bool:
-        """Return whether no record is left."""
-        ...
-
-    def read(self, max_records: int, max_bytes: int) -> Portion:
-        """Return the next records, at least one; not at the end.
-
-        Raises:
-            SourceError: the file cannot be read to its end.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
 
 OpenFile = Callable[[Path, pa.Schema], FileReader]
 
@@ -105,6 +50,10 @@ class Files(Protocol):
         """
         ...
 
+    def noted(self, number: int) -> NotedFile | None:
+        """Return what is known of a file, as ``at`` does; any thread may call."""
+        ...
+
     def loop_of(self, number: int) -> int:
         """Return the number of this file's pass over all files, from 0."""
         ...
@@ -134,6 +83,10 @@ class FixedFiles:
         path = self._paths[number % len(self._paths)]
         return FoundFile(path, path.name)
 
+    def noted(self, number: int) -> NotedFile | None:
+        """See ``Files.noted``."""
+        return NotedFile(self._paths[number % len(self._paths)].name) if number < self.count else None
+
     def loop_of(self, number: int) -> int:
         """See ``Files.loop_of``."""
         return number // len(self._paths)
@@ -147,6 +100,20 @@ class FixedFiles:
     def per_loop(self) -> int:
         """See ``Files.per_loop``."""
         return len(self._paths)
+
+
+def dead_records(portion: Portion, first: int, place: str) -> tuple[DeadRecord, ...]:
+    """Return the records of a portion that are no events.
+
+    Args:
+        portion: the records.
+        first: number of its first record.
+        place: precedes the places of its records; may be empty.
+    """
+    return tuple(
+        DeadRecord(first + each.index, each.offset, each.reason, each.raw, ", ".join(filter(None, (place, each.place))))
+        for each in portion.dead
+    )
 
 
 class PassesSource:
@@ -175,8 +142,7 @@ class PassesSource:
     def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``; a single file is opened, so that its problems are reported at once."""
         self._schema = schema
-        fields = [field for field in schema if not (self._folder and field.name == FILE_COLUMN)]
-        self._file_schema = pa.schema(fields)
+        self._file_schema = without_name(schema) if self._folder else schema
         self.seek(Position())
         if not self._folder:
             self._open_next()
@@ -202,33 +168,34 @@ class PassesSource:
         portion = self.read_portion(max_records, max_bytes)
         if portion is None:
             return None
-        place = name if self._folder else ""
-        dead = tuple(
-            DeadRecord(start.record + d.index, d.offset, d.reason, d.raw, ", ".join(filter(None, (place, d.place))))
-            for d in portion.dead
-        )
+        dead = dead_records(portion, start.record, name if self._folder else "")
         batch = with_loop_ids(portion.batch, self._id_field, self._files.loop_of(start.part))
-        return Chunk(self._with_name(batch, name), start, self._position, dead)
+        return Chunk(with_name(batch, self._schema, name), start, self._position, dead)
 
     def read_portion(self, max_records: int, max_bytes: int) -> Portion | None:
         """Return the next records of one file, unchanged; None if there are none now."""
         if not self._has_record() or self._reader is None:
             return None
-        start = self._position
         portion = self._reader.read(max_records, max_bytes)
-        self._position = Position(start.record + portion.records, start.part, portion.end)
-        if self._folder and _is_done(self._reader):
-            self.close()
-            self._position = Position(self._position.record, start.part + 1, 0)
+        self._advance(self._reader, portion)
         return portion
 
-    def _with_name(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        if len(self._file_schema) == len(self._schema):
-            return batch
-        field = self._schema.field(FILE_COLUMN)
-        names = pa.array([name] * batch.num_rows, pa.string()).cast(field.type)
-        columns = [names if column == FILE_COLUMN else batch.column(column) for column in self._schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+    def ahead(self, max_records: int, max_bytes: int) -> Ahead | Chunk | None:
+        """Return the next records of one file without reading them, or those that can only be read; None if none."""
+        if not self._has_record() or self._reader is None:
+            return None
+        if not self._reader.can_skip:
+            return self.read(max_records, max_bytes)
+        start = self._position
+        self._advance(self._reader, self._reader.skip(max_records, max_bytes))
+        return Ahead(start, self._position)
+
+    def _advance(self, reader: FileReader, passed: Portion | Skipped) -> None:
+        before = self._position
+        self._position = Position(before.record + passed.records, before.part, passed.end)
+        if self._folder and _is_done(reader):
+            self.close()
+            self._position = Position(self._position.record, before.part + 1, 0)
 
     def _has_record(self) -> bool:
         """Open the file at the position; skip files that have been read to their end."""

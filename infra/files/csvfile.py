@@ -10,15 +10,14 @@ import csv
 import io
 import re
 from collections import deque
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits, Lines
-from gateway.sources.files.formats.packed import open_plain
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import FilePlace, Portion, Refused, Skipped
+from infra.files.lines import LINE_LIMITS, LineLimits, Lines
+from infra.files.packed import open_plain
 from infra.rows.base import SourceError
 from infra.rows.drift import check_columns
 from infra.rows.halving import decode_by_halves, one_batch
@@ -65,6 +64,18 @@ class Rows:
         self.offset += sum(size for _, size in taken)
         return b"\n".join(line for line, _ in taken), problem
 
+    def skip(self, max_rows: int, max_bytes: int) -> int:
+        """Pass over rows, at least one unless that is not allowed; return how many. See ``Lines.skip``."""
+        first = self.offset
+        self._ahead.clear()
+        self._lines.seek(first)
+        # Only a quote can make a row of several lines.
+        rows = self._lines.skip(max_rows, max_bytes, without=b'"')
+        self.offset = self._lines.offset
+        while rows < max_rows and self.offset - first < max_bytes and self.next_row() is not None:
+            rows += 1
+        return rows
+
     def _rest_of_quoted(self, first: tuple[bytes, int]) -> tuple[list[tuple[bytes, int]], str]:
         taken, size_bytes = [first], first[1]
         while size_bytes <= self._limits.quoted_bytes and (line := self._line(len(taken))) is not None:
@@ -97,7 +108,7 @@ class CsvReader:
     """
 
     def __init__(
-        self, path: Path, schema: pa.Schema, *, strict: bool = False, limits: LineLimits = LINE_LIMITS
+        self, path: FilePlace, schema: pa.Schema, *, strict: bool = False, limits: LineLimits = LINE_LIMITS
     ) -> None:
         check_carried(schema)
         self._path = path
@@ -133,6 +144,20 @@ class CsvReader:
         if offset != self._rows.offset:
             self._rows.seek(offset)
             self._line_number = None
+
+    @property
+    def can_skip(self) -> bool:
+        """See ``FileReader.can_skip``."""
+        return self._lines.can_skip
+
+    def stop_at(self, end: int | None) -> None:
+        """See ``FileReader.stop_at``."""
+        self._lines.stop_at(end)
+
+    def skip(self, max_records: int, max_bytes: int) -> Skipped:
+        """See ``FileReader.skip``."""
+        self._line_number = None
+        return Skipped(self._rows.skip(max_records, max_bytes), self._rows.offset)
 
     def at_end(self) -> bool:
         """See ``FileReader.at_end``."""
@@ -237,7 +262,7 @@ def _instants(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return pc.coalesce(with_zone, pc.assume_timezone(without, "UTC").cast(field.type))
 
 
-def _count_lines(path: Path, until: int, block_bytes: int) -> int:
+def _count_lines(path: FilePlace, until: int, block_bytes: int) -> int:
     count = 0
     with open_plain(path) as file:
         while until > 0 and (block := file.read(min(block_bytes, until))):

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.files.base import FilePlace
+from infra.files.columns import BatchReader, Conformer, Extent
 from infra.rows.base import SourceError
 
 _FILE_MAGIC = b"ARROW1"
 
 
-def open_arrow(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
+def open_arrow(path: FilePlace, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
     """Open an Arrow file or stream.
 
     At least one record batch is in memory. In a file, the sizes of its batches locate a row; a stream must be read from
@@ -26,7 +27,7 @@ def open_arrow(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchR
     """
     with path.open("rb") as raw:
         is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-    opened = pa.OSFile(str(path), "rb")
+    opened = pa.OSFile(str(path), "rb") if isinstance(path, Path) else pa.PythonFile(path.open("rb"), "r")
     try:
         return (_open_file if is_file else _open_stream)(path, opened, schema, strict)
     except (pa.ArrowException, OSError) as error:
@@ -37,19 +38,23 @@ def open_arrow(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchR
         raise
 
 
-def _open_file(path: Path, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
+def _open_file(path: FilePlace, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
     found = pa.ipc.open_file(opened).schema
     conformer = Conformer(path, found, schema, strict=strict)
     file = pa.ipc.open_file(opened, options=_only(found, conformer.wanted))
     starts: list[int] = []
 
     def batches_from(row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if not starts:
-            starts.extend(_starts(opened, found))
+        extent()
         for at in range(max(0, bisect_right(starts, row) - 1), file.num_record_batches):
             yield starts[at], file.get_batch(at)
 
-    return BatchReader(path, batches_from, conformer, opened.close)
+    def extent() -> Extent:
+        if not starts:
+            starts.extend(_starts(opened, found))
+        return Extent(starts, opened.size())
+
+    return BatchReader(path, batches_from, conformer, opened.close, extent)
 
 
 def _starts(opened: pa.NativeFile, found: pa.Schema) -> list[int]:
@@ -59,7 +64,7 @@ def _starts(opened: pa.NativeFile, found: pa.Schema) -> list[int]:
     return list(accumulate((file.get_batch(i).num_rows for i in range(file.num_record_batches)), initial=0))
 
 
-def _open_stream(path: Path, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
+def _open_stream(path: FilePlace, opened: pa.NativeFile, schema: pa.Schema, strict: bool) -> BatchReader:
     found = pa.ipc.open_stream(opened).schema
     conformer = Conformer(path, found, schema, strict=strict)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.sources.files.formats.columns import BatchReader, Conformer
+from infra.files.base import FilePlace
+from infra.files.columns import BatchReader, Conformer, Extent
 from infra.rows.base import SourceError
 
 _BATCH_BYTES = 4 << 20
@@ -19,7 +20,7 @@ _READ_BYTES = 1 << 18
 
 
 def open_parquet(
-    path: Path, schema: pa.Schema, *, strict: bool = False, batch_bytes: int = _BATCH_BYTES
+    path: FilePlace, schema: pa.Schema, *, strict: bool = False, batch_bytes: int = _BATCH_BYTES
 ) -> BatchReader:
     """Open a Parquet file; a place in it is found by the row groups in its footer.
 
@@ -32,9 +33,10 @@ def open_parquet(
     Raises:
         SourceError: it is not a Parquet file, or does not fit the query.
     """
+    source = path if isinstance(path, Path) else path.open("rb")
     try:
         # Without a buffer size a row group's columns are read as a whole.
-        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet ({error}): restore the file") from error
     try:
@@ -54,4 +56,5 @@ def open_parquet(
                 yield first, batch
                 first += batch.num_rows
 
-    return BatchReader(path, batches_from, conformer, file.close)
+    extent = Extent(starts, sum(group.total_byte_size for group in groups))
+    return BatchReader(path, batches_from, conformer, file.close, lambda: extent)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
 
+from infra.files.base import FilePlace
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -18,15 +20,20 @@ _HEADER_MAX_BYTES = 18
 _RLE_BLOCK = 1
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """Open ``path`` for reading its uncompressed bytes; ``.gz`` and ``.zst`` are decompressed.
+def is_packed(path: FilePlace) -> bool:
+    """Return whether a file is compressed: then nothing in it can be found without reading all before it."""
+    return path.suffix in (".gz", ".zst")
+
+
+def open_plain(path: FilePlace) -> BinaryIO:
+    """Open ``path`` for reading its uncompressed bytes; ``.gz`` and ``.zst`` are decompressed, and must be here.
 
     Reading raises EOFError if a compressed file is truncated.
     """
     if path.suffix == ".gz":
-        return cast("BinaryIO", gzip.open(path, "rb"))
+        return cast("BinaryIO", gzip.open(str(path), "rb"))
     if path.suffix == ".zst":
-        return cast("BinaryIO", io.BufferedReader(_Unpacked(path)))
+        return cast("BinaryIO", io.BufferedReader(_Unpacked(Path(str(path)))))
     return path.open("rb")
 
 

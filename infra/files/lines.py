@@ -5,17 +5,18 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+import numpy as np
 import zstandard
 
-from gateway.sources.files.formats.packed import open_plain
-from gateway.sources.files.formats.passes import Portion, Refused
+from infra.files.base import FilePlace, Portion, Refused, Skipped
+from infra.files.packed import is_packed, open_plain
 from infra.rows.base import SourceError
 from infra.rows.jsonlines import LineDecoder
 
 RAW_KEPT_BYTES: Final = 1 << 16
+_LINE_END: Final = ord("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,21 @@ class Lines:
     """The lines of a file, from its beginning; a line over the limit is cut and marked.
 
     ``offset`` is where the next line begins, in uncompressed bytes.
+
+    Args:
+        path: the file.
+        limits: how much is read and held at a time.
+
+    Attributes:
+        can_skip: whether lines can be passed over; those of a compressed file cannot.
     """
 
-    def __init__(self, path: Path, limits: LineLimits = LINE_LIMITS) -> None:
+    def __init__(self, path: FilePlace, limits: LineLimits = LINE_LIMITS) -> None:
         self._path = path
         self._limits = limits
+        self._end: int | None = None
         self._file = open_plain(path)
+        self.can_skip = not is_packed(path)
         self.offset = 0
         self._restart()
 
@@ -61,10 +71,9 @@ class Lines:
         """Continue at ``offset``, the beginning of a line; a compressed file is read up to there."""
         if offset == self.offset:
             return
-        if self._file.seekable() and self._path.suffix not in (".gz", ".zst"):
-            self._file.seek(offset)
-            self._restart()
+        if self.can_skip:
             self.offset = offset
+            self._rewind()
             return
         if offset < self.offset:
             self._file.close()
@@ -74,25 +83,86 @@ class Lines:
         while self.offset < offset and self.next_line() is not None:
             pass
 
+    def stop_at(self, end: int | None) -> None:
+        """Let the lines end at this offset; None: at the file's end. Those of a compressed file always do."""
+        if self.can_skip:
+            self._end = end
+            self._rewind()
+
+    def skip(self, max_lines: int, max_bytes: int, without: bytes = b"") -> int:
+        """Pass over lines, at least one unless that is not allowed, without splitting them; return how many.
+
+        Args:
+            max_lines: the most.
+            max_bytes: no line follows when they have so much.
+            without: no line with this byte is passed over, nor one after it.
+
+        Raises:
+            SourceError: the file cannot be read to its end.
+        """
+        first, lines, begun_bytes, stops = self.offset, 0, 0, False
+        self._rewind()
+        while not stops and lines < max_lines and self.offset - first < max_bytes:
+            block = self._block()
+            if not block:
+                lines, self.offset = lines + bool(begun_bytes), self.offset + begun_bytes
+                break
+            free_bytes = block.find(without) if without else -1
+            stops = free_bytes >= 0
+            data = np.frombuffer(block[:free_bytes] if stops else block, np.uint8)
+            ends = begun_bytes + 1 + np.flatnonzero(data == _LINE_END)
+            taken = ends[: max_lines - lines]
+            taken = taken[: 1 + np.searchsorted(taken, max_bytes - (self.offset - first))]
+            lines += len(taken)
+            passed_bytes = int(taken[-1]) if len(taken) else 0
+            self.offset += passed_bytes
+            begun_bytes += len(block) - passed_bytes
+            stops = stops or len(taken) < len(ends)
+        self._rewind()
+        return lines
+
+    def _rewind(self) -> None:
+        self._file.seek(self.offset)
+        self._restart()
+
     def at_end(self) -> bool:
         """Return whether no line is left."""
+        if self._ready or self._rest or self._ended or self._end is not None or not self.can_skip:
+            return not self._load()
+        try:
+            # Splitting a block into lines takes longer.
+            return not self._file.peek(1)  # type: ignore[attr-defined]
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _load(self) -> bool:
+        """Return whether a line is ready; read until there is one, or the end."""
         while not self._ready and not self._ended:
             self._fill()
-        return not self._ready
+        return bool(self._ready)
 
     def next_line(self) -> tuple[bytes, int] | None:
         """Return (line without its end, bytes it takes in the file), or None at the end."""
-        if self.at_end():
+        if not self._load():
             return None
         line = self._ready.popleft()
         self.offset += line[1]
         return line
 
-    def _fill(self) -> None:
+    def _block(self) -> bytes:
+        wanted_bytes = self._limits.block_bytes
+        if self._end is not None:
+            wanted_bytes = min(wanted_bytes, max(0, self._end - self._file.tell()))
         try:
-            block = self._file.read(self._limits.block_bytes)
+            return self._file.read(wanted_bytes)
         except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-            raise SourceError(f"{self._path} cannot be read to its end ({error}): restore the file") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        return SourceError(f"{self._path} cannot be read to its end ({error}): restore the file")
+
+    def _fill(self) -> None:
+        block = self._block()
         if not block:
             self._ended = True
             if self._rest or self._skipped_bytes:
@@ -117,10 +187,23 @@ class Lines:
 class JsonLinesReader:
     """Reader of ``.jsonl``, ``.jsonl.gz`` and ``.jsonl.zst``; offsets are uncompressed bytes."""
 
-    def __init__(self, path: Path, decoder: LineDecoder, limits: LineLimits = LINE_LIMITS) -> None:
+    def __init__(self, path: FilePlace, decoder: LineDecoder, limits: LineLimits = LINE_LIMITS) -> None:
         self._lines = Lines(path, limits)
         self._decoder = decoder
         self._limits = limits
+
+    @property
+    def can_skip(self) -> bool:
+        """See ``FileReader.can_skip``."""
+        return self._lines.can_skip
+
+    def stop_at(self, end: int | None) -> None:
+        """See ``FileReader.stop_at``."""
+        self._lines.stop_at(end)
+
+    def skip(self, max_records: int, max_bytes: int) -> Skipped:
+        """See ``FileReader.skip``."""
+        return Skipped(self._lines.skip(max_records, max_bytes), self._lines.offset)
 
     def seek(self, offset: int) -> None:
         """See ``FileReader.seek``."""

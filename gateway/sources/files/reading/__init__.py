@@ -1,0 +1,1 @@
+"""Files one after the other, read here or by others."""
