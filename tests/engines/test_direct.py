@@ -223,10 +223,7 @@ async def produced(broker: Broker, topic: str, numbers: range, *others: bytes) -
     await sent(broker, topic, *((number % 2, event(number)) for number in numbers), *((0, other) for other in others))
 
 
-@pytest.mark.parametrize(("cores", "real_time"), [(3, True), (2, False)])
-async def test_a_host_carries_partitions_until_it_is_to_stop(
-    broker: Broker, tmp_path: Path, cores: int, real_time: bool
-) -> None:
+async def test_a_host_carries_partitions_until_it_is_to_stop(broker: Broker, tmp_path: Path) -> None:
     topic, out = await broker.create_topic(partitions=2), await broker.create_topic()
     reads = KafkaReading(access=BrokerAccess(brokers=broker.brokers), format=RecordFormat())
     flow = DirectFlow(
@@ -239,7 +236,7 @@ async def test_a_host_carries_partitions_until_it_is_to_stop(
     await produced(broker, topic, range(100))
     numbers = [n for n in range(100) if n // 2 >= (20 if n % 2 else 10)]
     async with (
-        host_process(tmp_path, master=f"local[{cores}]", spark_conf=CONNECTOR) as host,
+        host_process(tmp_path, master="local[3]", spark_conf=CONNECTOR) as host,
         host.gateway() as gateway,
     ):
         await gateway.until_ready()
@@ -253,13 +250,14 @@ async def test_a_host_carries_partitions_until_it_is_to_stop(
             read += progress.events
             if progress.ends == ends:
                 break
-        assert progress.real_time is real_time
+        assert progress.real_time
         assert read == 70, "each event is counted once"
         # It shows that it lives, although nothing comes.
         progress, _ = await gateway.expect(DirectProgress)
         assert (progress.ends, progress.events, progress.stopped) == (ends, 0, False)
         await produced(broker, topic, range(100, 200))
         await results(broker, out, len(expected([*numbers, *range(100, 200)])))
+        await assert_other_in_micro_batches(broker, gateway, spec)
         await gateway.link.send(CloseQuery(query=spec.query, epoch=1))
         assert (await until_stopped(gateway)).stopped
 
@@ -276,6 +274,26 @@ async def test_a_host_carries_partitions_until_it_is_to_stop(
         told = [each for each in gateway.others if isinstance(each, DirectProgress)]
         assert (told[-1].epoch, told[-1].stopped) == (2, True)
         assert not [each for each in gateway.others if isinstance(each, QueryFailed)]
+
+
+async def assert_other_in_micro_batches(broker: Broker, gateway: Gateway, spec: OpenQuery) -> None:
+    """While another stream occupies two of three cores, one runs in micro-batches, from its offset on."""
+    topic, out = await broker.create_topic(), await broker.create_topic()
+    assert spec.direct is not None
+    flow = msgspec.structs.replace(spec.direct, starts=(OffsetAt(topic, 0, 10),), topic=out)
+    other = msgspec.structs.replace(spec, query=direct_name("other"), direct=flow)
+    await sent(broker, topic, *((0, event(number)) for number in range(100)))
+    await opened(gateway, other)
+    found = await results(broker, out, len(expected(range(10, 100))))
+    assert sorted((row for row, _ in found), key=lambda row: row["id"]) == expected(range(10, 100))
+    while True:
+        progress, _ = await gateway.expect(DirectProgress)
+        if progress.query == other.query and progress.ends == (OffsetAt(topic, 0, 100),):
+            break
+    assert not progress.real_time
+    await gateway.link.send(CloseQuery(query=other.query, epoch=1))
+    while not (progress.query == other.query and progress.stopped):
+        progress, _ = await gateway.expect(DirectProgress)
 
 
 def _with(spec: OpenQuery, epoch: int, starts: tuple[OffsetAt, ...]) -> OpenQuery:
