@@ -20,7 +20,6 @@ from infra.rows.base import SourceUnavailableError
 _BATCH_BYTES: Final = 256 * 1024
 _SILENT_S: Final = 30.0
 _POLL_MS: Final = 500
-_BROKERS_CHOICE: Final = -1
 
 
 class Timed(NamedTuple):
@@ -43,12 +42,12 @@ class Topics:
         self._what = f"using {access.brokers}"
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Create a topic, with as many replicas as the brokers choose.
+        """Create a topic, with one replica: what a load leaves is of no use later.
 
         Raises:
             SourceUnavailableError: the brokers do not answer, or refuse.
         """
-        new = NewTopic(topic, partitions, _BROKERS_CHOICE, topic_configs=dict(settings))
+        new = NewTopic(topic, partitions, 1, topic_configs=dict(settings))
         async with self._admin() as admin:
             answer: Any = await admin.create_topics([new])
         for error in answer.topic_errors:
@@ -72,7 +71,8 @@ class Topics:
             SourceUnavailableError: the brokers do not answer.
         """
         with as_source_errors(self._what):
-            async with AIOKafkaProducer(**self._settings, enable_idempotence=True, max_batch_size=_BATCH_BYTES) as producer:
+            producer = AIOKafkaProducer(**self._settings, enable_idempotence=True, max_batch_size=_BATCH_BYTES)
+            async with producer:
                 yield TopicWriter(producer, topic)
 
     async def records(self, topic: str) -> AsyncIterator[Sequence[ConsumerRecord]]:

@@ -1,0 +1,190 @@
+"""Plays the demo from a topic of mails into a topic of results."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.email.mailbox import Mail
+from engines.email.queries import FLAT_SCHEMA_DDL, FLAT_SQL
+from gateway.demo.kafka.answers import Answers, measured, read_answers
+from gateway.demo.kafka.carried import CarriedRun, carried_by
+from gateway.demo.kafka.feed import Feed
+from gateway.demo.kafka.mails import PARTITIONS, MailRecords
+from gateway.demo.kafka.site import KafkaSite
+from gateway.demo.kafka.turns import Turn, carried_by_spark, hand_overs, turns_in
+from gateway.demo.load import DemoPace, RateSegment, due_times_s
+from gateway.demo.playing.player import DEADLINE_S, SWITCHING, WARM_UP, Player, how_it_is
+from gateway.demo.playing.progress import Stages
+from gateway.demo.report import Mode, ModeRun, Policy
+from gateway.demo.stage import BOOT_S, Stage, StagedGateway, StageError
+from gateway.demo.verify import ExpectedResults
+from gateway.views.runrecord import GatewayRecord
+from infra.clock import SystemClock
+from infra.kafka.topics import Topics
+from infra.messages import BrokerAccess
+from infra.rows.base import SourceError
+
+_RESULTS: Final = {"message.timestamp.type": "LogAppendTime"}
+# Spark alone: results that are ever so late are no reason to hand over.
+_ALONE: Final = {"switching": {**SWITCHING, "mode": "off", "start_vm_above": "2h", "send_above": "1h"}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What a gateway has left."""
+
+    record: GatewayRecord
+    turns: Sequence[Turn]
+    answers: Answers
+    begins_s: float
+    ends_s: float
+
+
+class KafkaPlayer(Player):
+    """Plays on the topics of a broker, which it creates and deletes.
+
+    Args:
+        stage: see ``Player``.
+        base: see ``Player``.
+        stages: see ``Player``.
+        policy: see ``Player``.
+        site: the broker.
+    """
+
+    def __init__(self, stage: Stage, base: Sequence[Mail], stages: Stages, policy: Policy, site: KafkaSite) -> None:
+        super().__init__(stage, base, stages, False, policy)
+        self._site = site
+        self._topics = Topics(BrokerAccess(brokers=site.brokers))
+        self._records, self._expected = MailRecords(base), ExpectedResults(base)
+        self._token = uuid.uuid4().hex[:8]
+
+    def warm_up(self, pace: DemoPace) -> None:
+        """See ``Player.warm_up``; all of it passes through the gateway."""
+        self._play_all_out("warm-up", "warm-up", WARM_UP, pace.warm_up_events, by_spark=False)
+
+    def sustained(self, name: str, title: str, pace: DemoPace) -> float:
+        """See ``Player.sustained``; Spark carries all of it by itself."""
+        events = pace.capacity_events
+        answers = self._play_all_out(name, title, _ALONE, events, by_spark=True).answers
+        try:
+            return answers.rate_per_s() * events / len(answers.events)
+        except ValueError as error:
+            raise StageError(f"the rate that home sustains cannot be measured: {error}") from error
+
+    def query(self, mode: Mode) -> Mapping[str, Any]:
+        """See ``Player.query``."""
+        return _ALONE if mode == "private_only" else super().query(mode)
+
+    def play_mode(
+        self, name: str, title: str, mode: Mode, profile: Sequence[RateSegment], *, keep_hosts: bool
+    ) -> ModeRun:
+        """See ``Player.play_mode``."""
+        planned_s = sum(step.duration_s for step in profile)
+        due_s = due_times_s(profile)
+        bar = self.stages.begin(title, planned_s)
+
+        def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
+            self.stages.show(bar, min(elapsed_s, planned_s), how_it_is(name, status))
+
+        played = self._play(name, self.query(mode), due_s, show, by_spark=True, keep_hosts=keep_hosts)
+        record = measured(played.record, played.answers, due_s, played.begins_s, len(due_s))
+        self.stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
+        found = hand_overs(played.turns, played.begins_s, played.ends_s)
+        verdict = played.answers.verdict(self._expected, len(due_s))
+        return CarriedRun(record=record, verdict=verdict, carried=carried_by(record, found))
+
+    def forget(self, name: str) -> None:
+        """See ``Player.forget``; the topics are deleted as soon as they are read."""
+
+    def _play_all_out(self, name: str, title: str, query: Mapping[str, Any], events: int, *, by_spark: bool) -> _Played:
+        """Play ``events`` mails that are all due at once."""
+        bar = self.stages.begin(title, events)
+
+        def show(_: float, status: Mapping[str, Any]) -> None:
+            if said := status["queries"].get(name):
+                self.stages.show(bar, said["events"], f"{said['events']} mails")
+
+        played = self._play(name, query, np.zeros(events), show, by_spark=by_spark, keep_hosts=True)
+        self.stages.end(bar, events, f"{played.record.totals.events} mails")
+        return played
+
+    def _play(
+        self,
+        name: str,
+        query: Mapping[str, Any],
+        due_s: NDArray[np.float64],
+        show: Any,
+        *,
+        by_spark: bool,
+        keep_hosts: bool,
+    ) -> _Played:
+        """Play mails; ``by_spark``: the first one is due once Spark carries all partitions.
+
+        Raises:
+            StageError: a gateway failed, or the broker.
+        """
+        deadline_s = DEADLINE_S + float(due_s[-1])
+        try:
+            with self._two_topics(name) as (mails, results):
+                whole = {**self._whole(mails, results), **query}
+                feed = Feed(self._topics, mails, self._records, due_s)
+                with self.stage.running(
+                    name, whole, BOOT_S, cold=False, keep_hosts=keep_hosts, private=self._site.private
+                ) as gateway:
+                    if by_spark:
+                        _wait_for_spark(gateway, show)
+                    _feed(gateway, feed, name, show, deadline_s)
+                    ends_s = SystemClock().wall()
+                    gateway.end()
+                answers = asyncio.run(read_answers(self._topics, results, self._expected, len(due_s)))
+        except (SourceError, TimeoutError) as error:
+            raise StageError(f"run {name}: {error}") from error
+        return _Played(gateway.record(), turns_in(gateway.log), answers, feed.begins_s, ends_s)
+
+    @contextmanager
+    def _two_topics(self, name: str) -> Iterator[tuple[str, str]]:
+        mails = f"spillway-demo-{self._token}-{name}"
+        results = f"{mails}-results"
+        asyncio.run(self._topics.create(mails, PARTITIONS, {}))
+        try:
+            asyncio.run(self._topics.create(results, 1, _RESULTS))
+            yield mails, results
+        finally:
+            asyncio.run(self._topics.delete([mails, results, f"{results}-progress"]))
+
+    def _whole(self, mails: str, results: str) -> dict[str, Any]:
+        return {
+            "source": {"type": "kafka", "brokers": self._site.brokers, "topics": [mails]},
+            "schema": FLAT_SCHEMA_DDL,
+            "sql": FLAT_SQL,
+            "sink": {"type": "kafka", "brokers": self._site.brokers, "topic": results},
+        }
+
+
+def _wait_for_spark(gateway: StagedGateway, show: Any) -> None:
+    def carried(_: Mapping[str, Any]) -> bool:
+        return len(carried_by_spark(turns_in(gateway.log))) == PARTITIONS
+
+    gateway.watch(lambda _, status: show(0.0, status), carried, DEADLINE_S)
+
+
+def _feed(gateway: StagedGateway, feed: Feed, name: str, show: Any, deadline_s: float) -> None:
+    """Return once all mails are produced and read, and those that Spark reads are delivered."""
+    with feed.running() as feeding:
+
+        def is_over(status: Mapping[str, Any]) -> bool:
+            if not feeding.done():
+                return False
+            feeding.result()
+            said = status["queries"].get(name)
+            return said is not None and said["events"] >= feed.written
+
+        gateway.watch(show, is_over, deadline_s)
