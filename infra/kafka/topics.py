@@ -83,10 +83,14 @@ class Topics:
             TimeoutError: they send nothing for long.
         """
         with as_source_errors(self._what):
-            async with AIOKafkaConsumer(**self._settings, **FETCHING) as consumer:
-                ends = await _ends(consumer, topic)
-                consumer.assign(list(ends))
-                await consumer.seek_to_beginning()
+            # It is subscribed to the topic only to learn of its partitions.
+            async with AIOKafkaConsumer(topic, **self._settings, **FETCHING) as consumer:
+                places = [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic) or ()]
+                consumer.unsubscribe()
+                consumer.assign(places)
+                ends = await consumer.end_offsets(places)
+                for place, begin in (await consumer.beginning_offsets(places)).items():
+                    consumer.seek(place, begin)
                 async with asyncio.timeout(_SILENT_S) as limit:
                     while left := [each for each, end in ends.items() if await consumer.position(each) < end]:
                         for records in (await consumer.getmany(*left, timeout_ms=_POLL_MS)).values():
@@ -132,13 +136,3 @@ class TopicWriter:
                 batch = self._producer.create_batch()
         sent.append(await self._producer.send_batch(batch, self._topic, partition=partition))
         await asyncio.gather(*sent)
-
-
-async def _ends(consumer: AIOKafkaConsumer, topic: str) -> dict[TopicPartition, int]:
-    # The client learns of a topic's partitions only if it is subscribed to it.
-    consumer.subscribe([topic])
-    await consumer.topics()
-    numbers: set[int] = consumer.partitions_for_topic(topic) or set()
-    consumer.unsubscribe()
-    ends: dict[TopicPartition, int] = await consumer.end_offsets([TopicPartition(topic, each) for each in numbers])
-    return ends

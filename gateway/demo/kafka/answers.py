@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gateway.config.connectors.kafka import LATE_HEADER
 from gateway.demo.kafka.mails import PARTITIONS, event_of
-from gateway.demo.verify import NO_EVENT, ExpectedResults, SinkVerdict, judge
+from gateway.demo.verify import ExpectedResults, SinkVerdict, judge
 from gateway.views.runrecord import GatewayRecord, Slot, Spread
 from infra.kafka.topics import Topics
 
@@ -34,17 +34,6 @@ class Answers:
         """Return what is lost, repeated, or out of order within a partition of the mails."""
         parts = [(self.events[~self.late], False), (self.events[self.late], True)]
         return judge(parts, expected, events, PARTITIONS)
-
-    def latencies_s(self, due_s: NDArray[np.float64], begins_s: float) -> NDArray[np.float64]:
-        """Return how long after it was due each mail was answered; shape (right results,).
-
-        Args:
-            due_s: of each event, after ``begins_s``.
-            begins_s: in seconds since 1970.
-        """
-        right = self.events != NO_EVENT
-        found: NDArray[np.float64] = self.at_s[right] - (begins_s + due_s[self.events[right]])
-        return found
 
     def rate_per_s(self) -> float:
         """Return the results per second of the second half: until then an engine's JIT compilers work.
@@ -72,21 +61,29 @@ async def read_answers(topics: Topics, topic: str, expected: ExpectedResults, ev
 
 
 def measured(
-    record: GatewayRecord, answers: Answers, due_s: NDArray[np.float64], begins_s: float, events: int
+    record: GatewayRecord, answers: Answers, due_s: NDArray[np.float64], begins_s: float, first: int
 ) -> GatewayRecord:
     """Return a gateway's record with what was seen from outside: times from the first mail on, and latencies.
 
     The gateway does not see the latency of each result that Spark delivers by itself.
+
+    Args:
+        record: its own.
+        answers: to all mails.
+        due_s: when each mail was due, in seconds after ``begins_s``.
+        begins_s: in seconds since 1970.
+        first: so many mails came before; their latencies do not count.
     """
-    right = answers.events != NO_EVENT
-    latencies_s = answers.latencies_s(due_s, begins_s)
+    counts = answers.events >= first
+    due_at_s = begins_s + due_s[answers.events[counts] - first]
+    latencies_s = answers.at_s[counts] - due_at_s
     shift_s = record.began_s - begins_s
     slots = [replace(slot, at_s=slot.at_s + shift_s) for slot in record.slots if slot.at_s + shift_s > 0]
     spread = _spread(1e3 * latencies_s)
     return replace(
         record,
-        totals=replace(record.totals, events=events, latency_ms=spread, delivery_ms=spread),
-        slots=_with_latencies(slots, answers.at_s[right] - begins_s, 1e3 * latencies_s),
+        totals=replace(record.totals, events=first + len(due_s), latency_ms=spread, delivery_ms=spread),
+        slots=_with_latencies(slots, answers.at_s[counts] - begins_s, 1e3 * latencies_s),
         marks=tuple(replace(mark, at_s=mark.at_s + shift_s) for mark in record.marks),
         began_s=begins_s,
     )

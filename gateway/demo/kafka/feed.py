@@ -29,20 +29,32 @@ class Feed:
         topic: of the mails, with ``PARTITIONS`` partitions and nothing in it.
         records: the mails.
         due_s: when each is due, in seconds after ``begins_s``, ascending.
+        first: so many mails come before these, by ``produce_first``: an engine starts its streams with them.
 
     Attributes:
         begins_s: when the first one is due, in seconds since 1970; set once it runs.
-        written: how many are written.
+        first: likewise.
     """
 
-    def __init__(self, topics: Topics, topic: str, records: MailRecords, due_s: NDArray[np.float64]) -> None:
-        self._topics, self._topic, self._records, self.due_s = topics, topic, records, due_s
+    def __init__(
+        self, topics: Topics, topic: str, records: MailRecords, due_s: NDArray[np.float64], first: int = 0
+    ) -> None:
+        self._topics, self._topic, self._records, self._due_s, self.first = topics, topic, records, due_s, first
         self.begins_s = 0.0
-        self.written = 0
+
+    @property
+    def events(self) -> int:
+        """How many mails it produces."""
+        return self.first + len(self._due_s)
+
+    async def produce_first(self) -> None:
+        """Produce the mails that come before those with a time; they are due now."""
+        async with self._topics.writer(self._topic) as writer:
+            await self._write(writer, 0, np.full(self.first, SystemClock().wall()))
 
     @contextmanager
     def running(self) -> Iterator[Future[None]]:
-        """Produce in a thread; the result says when all is written, or why it is not."""
+        """Produce the others in a thread; the result says when all are written, or why they are not."""
         with ThreadPoolExecutor(1, "feed") as pool:
             stop = Event()
             try:
@@ -51,24 +63,25 @@ class Feed:
                 stop.set()
 
     async def _run(self, stop: Event) -> None:
-        clock = SystemClock()
+        clock, written = SystemClock(), 0
         async with self._topics.writer(self._topic) as writer:
             begins_s = clock.now() + _LEAD_S
             self.begins_s = clock.wall() + _LEAD_S
-            while self.written < len(self.due_s) and not stop.is_set():
-                due = int(np.searchsorted(self.due_s, clock.now() - begins_s, side="right"))
-                if due > self.written:
-                    await self._write(writer, min(due, self.written + _AT_ONCE))
+            while written < len(self._due_s) and not stop.is_set():
+                due = int(np.searchsorted(self._due_s, clock.now() - begins_s, side="right"))
+                end = min(due, written + _AT_ONCE)
+                if end > written:
+                    await self._write(writer, self.first + written, self.begins_s + self._due_s[written:end])
+                    written = end
                 else:
                     await clock.sleep_until(clock.now() + _LOOK_S)
 
-    async def _write(self, writer: TopicWriter, end: int) -> None:
-        numbers = range(self.written, end)
-        times_ms = np.rint(1e3 * (self.begins_s + self.due_s[self.written : end])).astype(int).tolist()
+    async def _write(self, writer: TopicWriter, number: int, at_s: NDArray[np.float64]) -> None:
+        """Write mails from a number on, due at these times."""
+        times_ms = np.rint(1e3 * at_s).astype(int).tolist()
         await writer.write(
             [
-                Timed(number % PARTITIONS, at_ms, self._records.value(number))
-                for number, at_ms in zip(numbers, times_ms, strict=True)
+                Timed(each % PARTITIONS, at_ms, self._records.value(each))
+                for each, at_ms in enumerate(times_ms, start=number)
             ]
         )
-        self.written = end

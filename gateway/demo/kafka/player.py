@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +32,10 @@ from infra.kafka.topics import Topics
 from infra.messages import BrokerAccess
 from infra.rows.base import SourceError
 
+Show = Callable[[float, Mapping[str, Any]], None]
+"""See ``StagedGateway.watch``."""
+
+_FIRST: Final = 100 * PARTITIONS
 _RESULTS: Final = {"message.timestamp.type": "LogAppendTime"}
 # Spark alone: results that are ever so late are no reason to hand over.
 _ALONE: Final = {"switching": {**SWITCHING, "mode": "off", "start_vm_above": "2h", "send_above": "1h"}}
@@ -44,7 +48,7 @@ class _Played:
     record: GatewayRecord
     turns: Sequence[Turn]
     answers: Answers
-    begins_s: float
+    feed: Feed
     ends_s: float
 
 
@@ -72,10 +76,9 @@ class KafkaPlayer(Player):
 
     def sustained(self, name: str, title: str, pace: DemoPace) -> float:
         """See ``Player.sustained``; Spark carries all of it by itself."""
-        events = pace.capacity_events
-        answers = self._play_all_out(name, title, _ALONE, events, by_spark=True).answers
+        played = self._play_all_out(name, title, _ALONE, pace.capacity_events, by_spark=True)
         try:
-            return answers.rate_per_s() * events / len(answers.events)
+            return played.answers.rate_per_s() * played.feed.events / len(played.answers.events)
         except ValueError as error:
             raise StageError(f"the rate that home sustains cannot be measured: {error}") from error
 
@@ -95,10 +98,11 @@ class KafkaPlayer(Player):
             self.stages.show(bar, min(elapsed_s, planned_s), how_it_is(name, status))
 
         played = self._play(name, self.query(mode), due_s, show, by_spark=True, keep_hosts=keep_hosts)
-        record = measured(played.record, played.answers, due_s, played.begins_s, len(due_s))
+        feed = played.feed
+        record = measured(played.record, played.answers, due_s, feed.begins_s, feed.first)
         self.stages.end(bar, planned_s, f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
-        found = hand_overs(played.turns, played.begins_s, played.ends_s)
-        verdict = played.answers.verdict(self._expected, len(due_s))
+        found = hand_overs(played.turns, feed.begins_s, played.ends_s)
+        verdict = played.answers.verdict(self._expected, feed.events)
         return CarriedRun(record=record, verdict=verdict, carried=carried_by(record, found))
 
     def forget(self, name: str) -> None:
@@ -121,7 +125,7 @@ class KafkaPlayer(Player):
         name: str,
         query: Mapping[str, Any],
         due_s: NDArray[np.float64],
-        show: Any,
+        show: Show,
         *,
         by_spark: bool,
         keep_hosts: bool,
@@ -131,23 +135,21 @@ class KafkaPlayer(Player):
         Raises:
             StageError: a gateway failed, or the broker.
         """
-        deadline_s = DEADLINE_S + float(due_s[-1])
         try:
             with self._two_topics(name) as (mails, results):
+                feed = Feed(self._topics, mails, self._records, due_s, _FIRST if by_spark else 0)
                 whole = {**self._whole(mails, results), **query}
-                feed = Feed(self._topics, mails, self._records, due_s)
                 with self.stage.running(
                     name, whole, BOOT_S, cold=False, keep_hosts=keep_hosts, private=self._site.private
                 ) as gateway:
                     if by_spark:
-                        _wait_for_spark(gateway, show)
-                    _feed(gateway, feed, name, show, deadline_s)
+                        _begin_by_spark(gateway, feed, name, show)
+                    _produce(gateway, feed, name, show, DEADLINE_S + float(due_s[-1]))
                     ends_s = SystemClock().wall()
-                    gateway.end()
-                answers = asyncio.run(read_answers(self._topics, results, self._expected, len(due_s)))
+                answers = asyncio.run(read_answers(self._topics, results, self._expected, feed.events))
         except (SourceError, TimeoutError) as error:
             raise StageError(f"run {name}: {error}") from error
-        return _Played(gateway.record(), turns_in(gateway.log), answers, feed.begins_s, ends_s)
+        return _Played(gateway.record(), turns_in(gateway.log), answers, feed, ends_s)
 
     @contextmanager
     def _two_topics(self, name: str) -> Iterator[tuple[str, str]]:
@@ -169,22 +171,35 @@ class KafkaPlayer(Player):
         }
 
 
-def _wait_for_spark(gateway: StagedGateway, show: Any) -> None:
-    def carried(_: Mapping[str, Any]) -> bool:
-        return len(carried_by_spark(turns_in(gateway.log))) == PARTITIONS
+def _begin_by_spark(gateway: StagedGateway, feed: Feed, name: str, show: Show) -> None:
+    """Return once Spark carries all partitions, and its streams have processed the first mails."""
 
-    gateway.watch(lambda _, status: show(0.0, status), carried, DEADLINE_S)
+    def wait_until_carried(events: int) -> None:
+        def carried(status: Mapping[str, Any]) -> bool:
+            spark = carried_by_spark(turns_in(gateway.log))
+            return len(spark) == PARTITIONS and _events(name, status) >= events
+
+        gateway.watch(lambda _, status: show(0.0, status), carried, DEADLINE_S)
+
+    wait_until_carried(0)
+    asyncio.run(feed.produce_first())
+    wait_until_carried(feed.first)
 
 
-def _feed(gateway: StagedGateway, feed: Feed, name: str, show: Any, deadline_s: float) -> None:
+def _produce(gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline_s: float) -> None:
     """Return once all mails are produced and read, and those that Spark reads are delivered."""
-    with feed.running() as feeding:
+    with feed.running() as producing:
 
         def is_over(status: Mapping[str, Any]) -> bool:
-            if not feeding.done():
+            if not producing.done():
                 return False
-            feeding.result()
-            said = status["queries"].get(name)
-            return said is not None and said["events"] >= feed.written
+            producing.result()
+            return _events(name, status) >= feed.events
 
         gateway.watch(show, is_over, deadline_s)
+
+
+def _events(name: str, status: Mapping[str, Any]) -> int:
+    """Return how many events of its query a gateway knows."""
+    said = status["queries"].get(name)
+    return int(said["events"]) if said else -1

@@ -81,7 +81,7 @@ def carried_by_spark(turns: Sequence[Turn]) -> set[str]:
 
 
 def hand_overs(turns: Sequence[Turn], begins_s: float, ends_s: float) -> tuple[HandOver, ...]:
-    """Return the hand-overs among turns.
+    """Return the hand-overs among turns, from the first mail on.
 
     Args:
         turns: in order.
@@ -90,7 +90,7 @@ def hand_overs(turns: Sequence[Turn], begins_s: float, ends_s: float) -> tuple[H
     """
     found = []
     for index, turn in enumerate(turns):
-        if turn.spark:
+        if turn.spark or turn.at_s < begins_s:
             continue
         later = (other for other in turns[index + 1 :] if other.spark and set(other.places) & set(turn.places))
         back = next(later, None)
