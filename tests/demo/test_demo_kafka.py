@@ -1,4 +1,4 @@
-"""The demo from Kafka to Kafka, shortened, on a real broker and real Spark: who carried the mails, and that all came."""
+"""The demo from Kafka to Kafka, shortened, on a real broker and real Spark: who carried the mails, and all came."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EAGER = {"mode": "off", "start_vm_above": "20ms", "send_above": "10ms", "keep_vm
 class Eager(KafkaPlayer):
     """Hands over early."""
 
-    def query(self, mode: object) -> dict[str, object]:  # noqa: ARG002 -- one for all modes
+    def query(self, mode: object) -> dict[str, object]:
         return {"switching": EAGER}
 
 
@@ -35,7 +35,7 @@ def test_spark_carries_mails_and_the_gateway_takes_over(
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     stage = Stage(tmp_path / "stage", BASE)
-    profile = [RateSegment(10.0, 300.0)]
+    profile = [RateSegment(10.0, 200.0)]
     console = Console(file=io.StringIO())
     try:
         with Stages(console) as stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ Show = Callable[[float, Mapping[str, Any]], None]
 """See ``StagedGateway.watch``."""
 
 _FIRST: Final = 100 * PARTITIONS
+_ALL_OUT_MOST_S: Final = 60.0
 _RESULTS: Final = {"message.timestamp.type": "LogAppendTime"}
 # Spark alone: results that are ever so late are no reason to hand over.
 _ALONE: Final = {"switching": {**SWITCHING, "mode": "off", "start_vm_above": "2h", "send_above": "1h"}}
@@ -71,14 +73,16 @@ class KafkaPlayer(Player):
         self._token = uuid.uuid4().hex[:8]
 
     def warm_up(self, pace: DemoPace) -> None:
-        """See ``Player.warm_up``; all of it passes through the gateway."""
-        self._play_all_out("warm-up", "warm-up", WARM_UP, pace.warm_up_events, by_spark=False)
+        """See ``Player.warm_up``: first through the gateway, with VMs, then by Spark."""
+        events = pace.warm_up_events
+        self._play_all_out("warm-up", "warm-up of the gateway's path and a VM", WARM_UP, events, by_spark=False)
+        self._play_all_out("warm-up-direct", "warm-up of Spark by itself", _ALONE, events, by_spark=True)
 
     def sustained(self, name: str, title: str, pace: DemoPace) -> float:
         """See ``Player.sustained``; Spark carries all of it by itself."""
         played = self._play_all_out(name, title, _ALONE, pace.capacity_events, by_spark=True)
         try:
-            return played.answers.rate_per_s() * played.feed.events / len(played.answers.events)
+            return played.answers.rate_per_s() / float(self._expected.counts(len(self.base)).mean())
         except ValueError as error:
             raise StageError(f"the rate that home sustains cannot be measured: {error}") from error
 
@@ -109,14 +113,15 @@ class KafkaPlayer(Player):
         """See ``Player.forget``; the topics are deleted as soon as they are read."""
 
     def _play_all_out(self, name: str, title: str, query: Mapping[str, Any], events: int, *, by_spark: bool) -> _Played:
-        """Play ``events`` mails that are all due at once."""
+        """Play ``events`` mails that are all due at once, or what is processed of them in a while."""
         bar = self.stages.begin(title, events)
 
         def show(_: float, status: Mapping[str, Any]) -> None:
             if said := status["queries"].get(name):
                 self.stages.show(bar, said["events"], f"{said['events']} mails")
 
-        played = self._play(name, query, np.zeros(events), show, by_spark=by_spark, keep_hosts=True)
+        due_s = np.zeros(events)
+        played = self._play(name, query, due_s, show, by_spark=by_spark, keep_hosts=True, most_s=_ALL_OUT_MOST_S)
         self.stages.end(bar, events, f"{played.record.totals.events} mails")
         return played
 
@@ -129,8 +134,18 @@ class KafkaPlayer(Player):
         *,
         by_spark: bool,
         keep_hosts: bool,
+        most_s: float = math.inf,
     ) -> _Played:
-        """Play mails; ``by_spark``: the first one is due once Spark carries all partitions.
+        """Play mails.
+
+        Args:
+            name: of the run.
+            query: of its mode.
+            due_s: when each is due, in seconds after the first.
+            show: see ``StagedGateway.watch``.
+            by_spark: whether the first one is due once Spark carries all partitions.
+            keep_hosts: see ``Stage.play``.
+            most_s: the gateway is ended after so long, whatever is left.
 
         Raises:
             StageError: a gateway failed, or the broker.
@@ -144,7 +159,7 @@ class KafkaPlayer(Player):
                 ) as gateway:
                     if by_spark:
                         _begin_by_spark(gateway, feed, name, show)
-                    _produce(gateway, feed, name, show, DEADLINE_S + float(due_s[-1]))
+                    _produce(gateway, feed, name, show, DEADLINE_S + float(due_s[-1]), most_s)
                     ends_s = SystemClock().wall()
                 answers = asyncio.run(read_answers(self._topics, results, self._expected, feed.events))
         except (SourceError, TimeoutError) as error:
@@ -186,11 +201,17 @@ def _begin_by_spark(gateway: StagedGateway, feed: Feed, name: str, show: Show) -
     wait_until_carried(feed.first)
 
 
-def _produce(gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline_s: float) -> None:
-    """Return once all mails are produced and read, and those that Spark reads are delivered."""
+def _produce(
+    gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline_s: float, most_s: float = math.inf
+) -> None:
+    """Return once all mails are produced and processed, or after ``most_s``."""
+    clock = SystemClock()
+    ends_s = clock.now() + most_s
     with feed.running() as producing:
 
         def is_over(status: Mapping[str, Any]) -> bool:
+            if clock.now() > ends_s:
+                return True
             if not producing.done():
                 return False
             producing.result()
@@ -200,6 +221,6 @@ def _produce(gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline
 
 
 def _events(name: str, status: Mapping[str, Any]) -> int:
-    """Return how many events of its query a gateway knows."""
+    """Return how many events of its query are processed, as far as a gateway knows."""
     said = status["queries"].get(name)
-    return int(said["events"]) if said else -1
+    return sum(said["events_by_lane"].values()) if said else -1
