@@ -65,8 +65,9 @@ FLAT_SCHEMA_DDL = (
 
 _UNFLATTENED = "(SELECT message_id, sender, split(`to`, ' ') AS `to`, subject, body FROM events)"
 FLAT_SQL = (
-    "SELECT message_id, sender, array_join(recipients, ' ') AS recipients, subject, characters, words, paragraphs, "
-    f"body_md5 FROM ({EMAIL_SQL.replace('FROM events', f'FROM {_UNFLATTENED}')})"  # noqa: S608 -- of constants
+    "SELECT message_id, sender, array_join(recipients, ' ') AS recipients, subject, "  # noqa: S608 -- of constants
+    "characters, words, paragraphs, body_md5 "
+    f"FROM ({EMAIL_SQL.replace('FROM events', f'FROM {_UNFLATTENED}')})"
 )
 """The same query over these columns; ``recipients`` of its result is text, too."""
 

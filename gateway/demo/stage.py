@@ -267,7 +267,10 @@ class StagedGateway:
             StageError: it failed.
         """
         self._check()
-        return read_record(self._report)
+        try:
+            return read_record(self._report)
+        except OSError as error:
+            raise StageError(f"run {self._name} has no record: {error}\n{self._tail()}") from error
 
     def _check(self) -> None:
         if self._process.returncode != 0:

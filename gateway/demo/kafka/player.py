@@ -145,7 +145,7 @@ class KafkaPlayer(Player):
             show: see ``StagedGateway.watch``.
             by_spark: whether the first one is due once Spark carries all partitions.
             keep_hosts: see ``Stage.play``.
-            most_s: the gateway is ended after so long, whatever is left.
+            most_s: so long after the first mail the gateway is ended, whatever is left.
 
         Raises:
             StageError: a gateway failed, or the broker.
@@ -204,12 +204,14 @@ def _begin_by_spark(gateway: StagedGateway, feed: Feed, name: str, show: Show) -
 def _produce(
     gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline_s: float, most_s: float = math.inf
 ) -> None:
-    """Return once all mails are produced and processed, or after ``most_s``."""
-    clock = SystemClock()
-    ends_s = clock.now() + most_s
+    """Return once all mails are produced and processed, or ``most_s`` after the first of them."""
+    clock, ends_s = SystemClock(), math.inf
     with feed.running() as producing:
 
         def is_over(status: Mapping[str, Any]) -> bool:
+            nonlocal ends_s
+            if ends_s == math.inf and _events(name, status) > 0:
+                ends_s = clock.now() + most_s
             if clock.now() > ends_s:
                 return True
             if not producing.done():
