@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -95,15 +96,15 @@ def perform(
     _clear(out)
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
-        with Stages(console) as stages:
+        with ExitStack() as ends, Stages(console) as stages:
             player = player_of(stage, base, stages)
+            ends.callback(player.close)
+            ends.callback(stage.clear)
             player.warm_up(pace)
             played = [player.play_run(pace, run, runs) for run in range(runs)]
     except StageError as error:
-        console.print(str(error), style="red")
+        console.print(str(error), style="red", markup=False)
         return 1
-    finally:
-        stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
     settings = [_settings(said, len(base), one.profile, behind, policy, order(run)) for run, one in enumerate(played)]
     reports = [make_report(one.by_mode, of_run, one.capacity) for one, of_run in zip(played, settings, strict=True)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,6 +70,7 @@ class KafkaPlayer(Player):
         self._topics = Topics(BrokerAccess(brokers=site.brokers))
         self._records, self._expected = MailRecords(base), ExpectedResults(base)
         self._token = uuid.uuid4().hex[:8]
+        self._created: list[str] = []
 
     def warm_up(self, pace: DemoPace) -> None:
         """See ``Player.warm_up``: first through the gateway, with VMs, then by Spark."""
@@ -110,7 +110,7 @@ class KafkaPlayer(Player):
         return CarriedRun(record=record, verdict=verdict, carried=carried_by(record, found))
 
     def forget(self, name: str) -> None:
-        """See ``Player.forget``; the topics are deleted as soon as they are read."""
+        """See ``Player.forget``; the topics are deleted by ``close``."""
 
     def _play_all_out(self, name: str, title: str, query: Mapping[str, Any], events: int, *, by_spark: bool) -> _Played:
         """Play ``events`` mails that are all due at once, or what is processed of them in a while."""
@@ -151,31 +151,36 @@ class KafkaPlayer(Player):
             StageError: a gateway failed, or the broker.
         """
         try:
-            with self._two_topics(name) as (mails, results):
-                feed = Feed(self._topics, mails, self._records, due_s, _FIRST if by_spark else 0)
-                whole = {**self._whole(mails, results), **query}
-                with self.stage.running(
-                    name, whole, BOOT_S, cold=False, keep_hosts=keep_hosts, private=self._site.private
-                ) as gateway:
-                    if by_spark:
-                        _begin_by_spark(gateway, feed, name, show)
-                    _produce(gateway, feed, name, show, DEADLINE_S + float(due_s[-1]), most_s)
-                    ends_s = SystemClock().wall()
-                answers = asyncio.run(read_answers(self._topics, results, self._expected, feed.events))
+            mails, results = self._create(name)
+            feed = Feed(self._topics, mails, self._records, due_s, _FIRST if by_spark else 0)
+            whole = {**self._whole(mails, results), **query}
+            with self.stage.running(
+                name, whole, BOOT_S, cold=False, keep_hosts=keep_hosts, private=self._site.private
+            ) as gateway:
+                if by_spark:
+                    _begin_by_spark(gateway, feed, name, show)
+                _produce(gateway, feed, name, show, DEADLINE_S + float(due_s[-1]), most_s)
+                ends_s = SystemClock().wall()
+            answers = asyncio.run(read_answers(self._topics, results, self._expected, feed.events))
         except (SourceError, TimeoutError) as error:
             raise StageError(f"run {name}: {error}") from error
         return _Played(gateway.record(), turns_in(gateway.log), answers, feed, ends_s)
 
-    @contextmanager
-    def _two_topics(self, name: str) -> Iterator[tuple[str, str]]:
+    def close(self) -> None:
+        """See ``Player.close``. Spark's producers keep asking for topics that they know, so none is deleted before."""
+        try:
+            asyncio.run(self._topics.delete(self._created))
+        except SourceError as error:
+            raise StageError(f"the demo's topics are left: {error}") from error
+
+    def _create(self, name: str) -> tuple[str, str]:
+        """Create the topics of a run; return that of the mails and that of the results."""
         mails = f"spillway-demo-{self._token}-{name}"
         results = f"{mails}-results"
+        self._created += [mails, results, f"{results}-progress"]
         asyncio.run(self._topics.create(mails, PARTITIONS, {}))
-        try:
-            asyncio.run(self._topics.create(results, 1, _RESULTS))
-            yield mails, results
-        finally:
-            asyncio.run(self._topics.delete([mails, results, f"{results}-progress"]))
+        asyncio.run(self._topics.create(results, 1, _RESULTS))
+        return mails, results
 
     def _whole(self, mails: str, results: str) -> dict[str, Any]:
         return {

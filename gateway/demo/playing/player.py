@@ -87,6 +87,9 @@ class Player(ABC):
     def forget(self, name: str) -> None:
         """Remove the results of a mode."""
 
+    def close(self) -> None:  # noqa: B027 -- most players leave nothing
+        """Remove what is not on the stage; no engine runs any more."""
+
     def query(self, mode: Mode) -> Mapping[str, Any]:
         """Return what the config of a mode says besides source, SQL and sink."""
         if mode == "private_only":
