@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,11 @@ def test_spark_carries_mails_and_the_gateway_takes_over(
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     stage = Stage(tmp_path / "stage", BASE)
     profile = [RateSegment(10.0, 200.0)]
-    console = Console(file=io.StringIO())
-    try:
-        with Stages(console) as stages:
-            player = Eager(stage, BASE, stages, "reactive", KafkaSite(broker.brokers, JARS))
-            run = player.play_mode("elastic", "elastic", "elastic", profile, keep_hosts=False)
-    finally:
-        stage.clear()
+    with ExitStack() as ends, Stages(Console(file=io.StringIO())) as stages:
+        player = Eager(stage, BASE, stages, "reactive", KafkaSite(broker.brokers, JARS))
+        ends.callback(player.close)
+        ends.callback(stage.clear)
+        run = player.play_mode("elastic", "elastic", "elastic", profile, keep_hosts=False)
     assert isinstance(run, CarriedRun)
     assert run.verdict.clean, run.verdict
     assert run.verdict.late == 0
