@@ -22,7 +22,7 @@ _SILENT_S: Final = 30.0
 _POLL_MS: Final = 500
 
 
-class Timed(NamedTuple):
+class TimedRecord(NamedTuple):
     """A record to write: its partition, its time in ms since 1970, and its value."""
 
     partition: int
@@ -30,7 +30,7 @@ class Timed(NamedTuple):
     value: bytes
 
 
-class Topics:
+class LoadTopics:
     """Topics of one cluster.
 
     Args:
@@ -119,14 +119,14 @@ class TopicWriter:
     def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
         self._producer, self._topic = producer, topic
 
-    async def write(self, records: Sequence[Timed]) -> None:
+    async def write(self, records: Sequence[TimedRecord]) -> None:
         """Return once these records are written."""
-        by_partition: dict[int, list[Timed]] = {}
+        by_partition: dict[int, list[TimedRecord]] = {}
         for record in records:
             by_partition.setdefault(record.partition, []).append(record)
         await asyncio.gather(*(self._write(partition, own) for partition, own in by_partition.items()))
 
-    async def _write(self, partition: int, records: Sequence[Timed]) -> None:
+    async def _write(self, partition: int, records: Sequence[TimedRecord]) -> None:
         # Whole batches: a future for each record would cost more than the record.
         sent = []
         batch = self._producer.create_batch()

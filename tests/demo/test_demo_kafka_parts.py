@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from engines.email.generator import generate_mail
 from engines.email.oracle import MailAnswer, answer
 from gateway.cli import main
-from gateway.demo.kafka.answers import Answers, measured
+from gateway.demo.kafka.answers import MailAnswers, measured
 from gateway.demo.kafka.carried import CarriedRun, carried_by, rates_per_s
 from gateway.demo.kafka.mails import PARTITIONS, FlatAnswer, MailRecords, event_of
 from gateway.demo.kafka.run import tell_carried
@@ -68,9 +68,9 @@ def test_a_result_is_right_if_its_headers_name_the_event_to_which_it_is_the_answ
     assert event_of(b"{", headers(number), EXPECTED, EVENTS) == NO_EVENT
 
 
-def answers(numbers: list[int], late: tuple[int, ...] = ()) -> Answers:
+def answers(numbers: list[int], late: tuple[int, ...] = ()) -> MailAnswers:
     marks = np.array([place in late for place in range(len(numbers))], dtype=bool)
-    return Answers(np.array(numbers), marks, np.arange(len(numbers), dtype=float))
+    return MailAnswers(np.array(numbers), marks, np.arange(len(numbers), dtype=float))
 
 
 def test_results_are_in_order_within_each_partition_of_the_mails() -> None:
@@ -86,7 +86,7 @@ def test_results_are_in_order_within_each_partition_of_the_mails() -> None:
 def test_latencies_are_from_when_a_mail_was_due(runs: RunsByMode) -> None:
     record = replace(runs["elastic"].record, began_s=990.0)
     due_s = np.array([0.0, 1.0, 2.0])
-    found = Answers(np.array([0, 1, 3, 2]), np.zeros(4, dtype=bool), np.array([999.0, 1000.5, 1002.5, 1006.0]))
+    found = MailAnswers(np.array([0, 1, 3, 2]), np.zeros(4, dtype=bool), np.array([999.0, 1000.5, 1002.5, 1006.0]))
     seen = measured(record, found, due_s, 1000.0, first=1)
     assert seen.totals.events == 4
     assert seen.totals.latency_ms.mean == pytest.approx(1e3 * (0.5 + 0.5 + 5.0) / 3)
@@ -99,7 +99,7 @@ def test_the_rate_is_that_of_the_second_half_while_results_come() -> None:
     slow, fast = np.arange(40) * 10.0, 1000.0 + np.arange(20) * 0.125
     at_s = np.concatenate([slow, fast, fast + 10.0])
     numbers = np.arange(len(at_s))
-    assert Answers(numbers, np.zeros(len(at_s), dtype=bool), at_s).rate_per_s() == pytest.approx(
+    assert MailAnswers(numbers, np.zeros(len(at_s), dtype=bool), at_s).rate_per_s() == pytest.approx(
         (8 + 8 + 4 + 8 + 8) / 5
     )
     with pytest.raises(ValueError, match="1 results are too few"):

@@ -13,11 +13,11 @@ from gateway.config.connectors.kafka import LATE_HEADER
 from gateway.demo.kafka.mails import PARTITIONS, event_of
 from gateway.demo.verify import ExpectedResults, SinkVerdict, judge
 from gateway.views.runrecord import GatewayRecord, Slot, Spread
-from infra.kafka.topics import Topics
+from infra.kafka.topics import LoadTopics
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class MailAnswers:
     """The results of a topic, in their order; arrays of shape (results,).
 
     Attributes:
@@ -51,8 +51,8 @@ class Answers:
         return float(whole[whole > 0].mean())
 
 
-async def read_answers(topics: Topics, topic: str, expected: ExpectedResults, events: int) -> Answers:
-    """Return the results in a topic; see ``Topics.records`` for errors."""
+async def read_answers(topics: LoadTopics, topic: str, expected: ExpectedResults, events: int) -> MailAnswers:
+    """Return the results in a topic; see ``LoadTopics.records`` for errors."""
     numbers: list[int] = []
     late: list[bool] = []
     at_ms: list[int] = []
@@ -60,11 +60,13 @@ async def read_answers(topics: Topics, topic: str, expected: ExpectedResults, ev
         numbers += [event_of(record.value or b"", record.headers, expected, events) for record in records]
         late += [any(name == LATE_HEADER for name, _ in record.headers) for record in records]
         at_ms += [record.timestamp for record in records]
-    return Answers(np.array(numbers, dtype=np.int64), np.array(late, dtype=bool), np.array(at_ms, dtype=float) / 1e3)
+    return MailAnswers(
+        np.array(numbers, dtype=np.int64), np.array(late, dtype=bool), np.array(at_ms, dtype=float) / 1e3
+    )
 
 
 def measured(
-    record: GatewayRecord, answers: Answers, due_s: NDArray[np.float64], begins_s: float, first: int
+    record: GatewayRecord, answers: MailAnswers, due_s: NDArray[np.float64], begins_s: float, first: int
 ) -> GatewayRecord:
     """Return a gateway's record with what was seen from outside: times from the first mail on, and latencies.
 

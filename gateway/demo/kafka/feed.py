@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from gateway.demo.kafka.mails import PARTITIONS, MailRecords
 from infra.clock import SystemClock
-from infra.kafka.topics import Timed, Topics, TopicWriter
+from infra.kafka.topics import LoadTopics, TimedRecord, TopicWriter
 
 _LOOK_S: Final = 0.02
 _AT_ONCE: Final = 2_000
 _LEAD_S: Final = 0.5
 
 
-class Feed:
+class MailFeed:
     """Produces mails; the time of each record is when it was due, however late it is written.
 
     Args:
@@ -37,7 +37,7 @@ class Feed:
     """
 
     def __init__(
-        self, topics: Topics, topic: str, records: MailRecords, due_s: NDArray[np.float64], first: int = 0
+        self, topics: LoadTopics, topic: str, records: MailRecords, due_s: NDArray[np.float64], first: int = 0
     ) -> None:
         self._topics, self._topic, self._records, self._due_s, self.first = topics, topic, records, due_s, first
         self.begins_s = 0.0
@@ -81,7 +81,7 @@ class Feed:
         times_ms = np.rint(1e3 * at_s).astype(int).tolist()
         await writer.write(
             [
-                Timed(each % PARTITIONS, at_ms, self._records.value(each))
+                TimedRecord(each % PARTITIONS, at_ms, self._records.value(each))
                 for each, at_ms in enumerate(times_ms, start=number)
             ]
         )

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from engines.email.mailbox import Mail
 from engines.email.queries import FLAT_SCHEMA_DDL, FLAT_SQL
-from gateway.demo.kafka.answers import Answers, measured, read_answers
+from gateway.demo.kafka.answers import MailAnswers, measured, read_answers
 from gateway.demo.kafka.carried import CarriedRun, carried_by
-from gateway.demo.kafka.feed import Feed
+from gateway.demo.kafka.feed import MailFeed
 from gateway.demo.kafka.mails import PARTITIONS, MailRecords
 from gateway.demo.kafka.site import KafkaSite
-from gateway.demo.kafka.turns import Turn, carried_by_spark, hand_overs, turns_in
+from gateway.demo.kafka.turns import CarryTurn, carried_by_spark, hand_overs, turns_in
 from gateway.demo.load import DemoPace, RateSegment, due_times_s
 from gateway.demo.playing.player import DEADLINE_S, SWITCHING, WARM_UP, Player, how_it_is
 from gateway.demo.playing.progress import Stages
@@ -28,7 +28,7 @@ from gateway.demo.stage import BOOT_S, Stage, StagedGateway, StageError
 from gateway.demo.verify import ExpectedResults
 from gateway.views.runrecord import GatewayRecord
 from infra.clock import SystemClock
-from infra.kafka.topics import Topics
+from infra.kafka.topics import LoadTopics
 from infra.messages import BrokerAccess
 from infra.rows.base import SourceError
 
@@ -47,9 +47,9 @@ class _Played:
     """What a gateway has left."""
 
     record: GatewayRecord
-    turns: Sequence[Turn]
-    answers: Answers
-    feed: Feed
+    turns: Sequence[CarryTurn]
+    answers: MailAnswers
+    feed: MailFeed
     ends_s: float
 
 
@@ -67,7 +67,7 @@ class KafkaPlayer(Player):
     def __init__(self, stage: Stage, base: Sequence[Mail], stages: Stages, policy: Policy, site: KafkaSite) -> None:
         super().__init__(stage, base, stages, False, policy)
         self._site = site
-        self._topics = Topics(BrokerAccess(brokers=site.brokers))
+        self._topics = LoadTopics(BrokerAccess(brokers=site.brokers))
         self._records, self._expected = MailRecords(base), ExpectedResults(base)
         self._token = uuid.uuid4().hex[:8]
         self._created: list[str] = []
@@ -152,7 +152,7 @@ class KafkaPlayer(Player):
         """
         try:
             mails, results = self._create(name)
-            feed = Feed(self._topics, mails, self._records, due_s, _FIRST if by_spark else 0)
+            feed = MailFeed(self._topics, mails, self._records, due_s, _FIRST if by_spark else 0)
             whole = {**self._whole(mails, results), **query}
             with self.stage.running(
                 name, whole, BOOT_S, cold=False, keep_hosts=keep_hosts, private=self._site.private
@@ -191,7 +191,7 @@ class KafkaPlayer(Player):
         }
 
 
-def _begin_by_spark(gateway: StagedGateway, feed: Feed, name: str, show: Show) -> None:
+def _begin_by_spark(gateway: StagedGateway, feed: MailFeed, name: str, show: Show) -> None:
     """Return once Spark carries all partitions, and its streams have processed the first mails."""
 
     def wait_until_carried(events: int) -> None:
@@ -207,7 +207,7 @@ def _begin_by_spark(gateway: StagedGateway, feed: Feed, name: str, show: Show) -
 
 
 def _produce(
-    gateway: StagedGateway, feed: Feed, name: str, show: Show, deadline_s: float, most_s: float = math.inf
+    gateway: StagedGateway, feed: MailFeed, name: str, show: Show, deadline_s: float, most_s: float = math.inf
 ) -> None:
     """Return once all mails are produced and processed, or ``most_s`` after the first of them."""
     clock, ends_s = SystemClock(), math.inf

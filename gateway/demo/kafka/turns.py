@@ -17,7 +17,7 @@ _TURN: Final = re.compile(
 )
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class CarryTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Some partitions change hands.
 
     Attributes:
@@ -51,7 +51,7 @@ class HandOver(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def turns_in(log: Path) -> list[Turn]:
+def turns_in(log: Path) -> list[CarryTurn]:
     """Return the turns that a gateway's log tells, in order; lines of other kinds are passed over.
 
     Raises:
@@ -60,7 +60,7 @@ def turns_in(log: Path) -> list[Turn]:
     return list(_turns(log.read_text(encoding="utf-8", errors="replace").splitlines()))
 
 
-def _turns(lines: Sequence[str]) -> Iterator[Turn]:
+def _turns(lines: Sequence[str]) -> Iterator[CarryTurn]:
     for line in lines:
         try:
             said = json.loads(line)
@@ -69,10 +69,10 @@ def _turns(lines: Sequence[str]) -> Iterator[Turn]:
             continue  # of a library, or half a line
         if turn is not None:
             places = tuple(turn["places"].split(", "))
-            yield Turn(at_s=at_s, places=places, spark=turn["who"] == "Spark carries", reason=turn["reason"] or "")
+            yield CarryTurn(at_s=at_s, places=places, spark=turn["who"] == "Spark carries", reason=turn["reason"] or "")
 
 
-def carried_by_spark(turns: Sequence[Turn]) -> set[str]:
+def carried_by_spark(turns: Sequence[CarryTurn]) -> set[str]:
     """Return the partitions that Spark carries after these turns."""
     found: set[str] = set()
     for turn in turns:
@@ -80,7 +80,7 @@ def carried_by_spark(turns: Sequence[Turn]) -> set[str]:
     return found
 
 
-def hand_overs(turns: Sequence[Turn], begins_s: float, ends_s: float) -> tuple[HandOver, ...]:
+def hand_overs(turns: Sequence[CarryTurn], begins_s: float, ends_s: float) -> tuple[HandOver, ...]:
     """Return the hand-overs among turns, from the first mail on.
 
     Args:
