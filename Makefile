@@ -60,8 +60,11 @@ prometheus: ## check for the Prometheus of the tests, or unpack it
 wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
-demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, COLD=1 starts Spark on each VM, RUNS=5 repeats it, POLICY=lookahead has another policy, WAN=70ms,50mbit emulates a WAN
-	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick) $(if $(COLD),--cold) $(if $(RUNS),--runs $(RUNS)) $(if $(POLICY),--policy $(POLICY))
+# With KAFKA=1 the demo has a broker of its own, which ends with it.
+DEMO := $(if $(KAFKA),$(BIN)/python -m tests.connectors.around build/demo-broker $(BIN)/spillway demo --kafka BROKER --connector build/spark-kafka/jars,$(BIN)/spillway demo)
+
+demo: setup java $(if $(KAFKA),broker connector) $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, QUICK=1 is short, COLD=1 starts Spark on each VM, RUNS=5 repeats it, POLICY=lookahead has another policy, WAN=70ms,50mbit emulates a WAN, KAFKA=1 plays from Kafka to Kafka
+	$(DEMO) $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)") $(if $(QUICK),--quick) $(if $(COLD),--cold) $(if $(RUNS),--runs $(RUNS)) $(if $(POLICY),--policy $(POLICY))
 
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).

@@ -27,7 +27,8 @@ from engines.streaming.tables import one_batch
 from infra.clock import Clock
 from infra.messages import SELECTION
 
-_PARTITION = "_spillway_partition"
+# Not the name of a hidden column (``infra.messages.NAMES``), which results may have, too.
+_PARTITION = "_spillway_run_partition"
 FEED_BYTES = 64 << 20
 """The limit of decoded rows that wait for Spark (one run is always accepted)."""
 _FAILURES_IN_A_ROW = 3

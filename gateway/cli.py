@@ -157,6 +157,14 @@ def demo(
     policy: Annotated[
         Literal["reactive", "lookahead", "cpu", "auto"], typer.Option(help="What decides about VMs (docs/policies.md).")
     ] = "reactive",
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Play from Kafka to Kafka on this broker, with data_path: direct."),
+    ] = None,
+    connector: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Jars of Spark's Kafka connector. Default: Spark downloads them."),
+    ] = None,
 ) -> None:
     """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
@@ -165,6 +173,12 @@ def demo(
         other = "--cold" if cold else "--wan"
         fail(f"--quick and {other} exclude each other: leave out one of them", BAD_INPUT)
     pace = "quick" if quick else "cold" if cold else "full"
+    if kafka is not None:
+        if cold or wan is not None:
+            fail(f"--kafka and {'--cold' if cold else '--wan'} exclude each other: leave out one of them", BAD_INPUT)
+        raise typer.Exit(_demo_on_kafka(mail, out, kafka, connector, pace, runs, policy))
+    if connector is not None:
+        fail("--connector is for --kafka only", BAD_INPUT)
     if wan is None:
         from gateway.demo.load import PACES
         from gateway.demo.run import main as play
@@ -179,6 +193,29 @@ def demo(
     except WanTextError as error:
         fail(str(error), BAD_INPUT)
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS, pace, runs, policy))
+
+
+def _demo_on_kafka(
+    mail: Path | None,
+    out: Path,
+    brokers: str,
+    connector: Path | None,
+    pace: str,
+    runs: int,
+    policy: Literal["reactive", "lookahead", "cpu", "auto"],
+) -> int:
+    from gateway.config.sections.extras import why_missing
+
+    if why := why_missing("demos with --kafka", "kafka"):
+        fail(why, BAD_INPUT)
+    from gateway.demo.kafka.run import PACES
+    from gateway.demo.kafka.run import main as play
+    from gateway.demo.kafka.site import KafkaSite
+
+    site = KafkaSite(brokers, connector)
+    if site.why_not:
+        fail(site.why_not, BAD_INPUT)
+    return play(mail, out, site, PACES[pace], runs, policy)
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")

@@ -189,7 +189,7 @@ class Daemon:
         await all_or_none(self._own(), self._warm_up())
         self.phase = "starting"
         await self._supervision.begin()
-        self._recorder = Recorder(self._clock.now())
+        self._recorder = Recorder(self._clock.now(), self._clock.wall())
         self._actuator.queries_are_open()
 
     async def _own(self) -> None:

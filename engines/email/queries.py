@@ -58,6 +58,19 @@ FROM (
 )
 """
 
+FLAT_SCHEMA_DDL = (
+    "message_id STRING, sent STRING, sender STRING, `to` STRING, cc STRING, bcc STRING, subject STRING, body STRING"
+)
+"""The same mail in columns of text, as Spark reads them of Kafka by itself; addresses are parted by blanks."""
+
+_UNFLATTENED = "(SELECT message_id, sender, split(`to`, ' ') AS `to`, subject, body FROM events)"
+FLAT_SQL = (
+    "SELECT message_id, sender, array_join(recipients, ' ') AS recipients, subject, "  # noqa: S608 -- of constants
+    "characters, words, paragraphs, body_md5 "
+    f"FROM ({EMAIL_SQL.replace('FROM events', f'FROM {_UNFLATTENED}')})"
+)
+"""The same query over these columns; ``recipients`` of its result is text, too."""
+
 RESULT_DDL = (
     "message_id STRING, sender STRING, recipients ARRAY<STRING>, subject STRING, characters INT, words INT, "
     "paragraphs INT, body_md5 STRING"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,14 +11,15 @@ from gateway.demo.report import TITLES, Report, RunsByMode, shortfalls, summary_
 from gateway.views.page import figure_section, whole_page
 
 
-def write_page(report: Report, runs: RunsByMode, path: Path) -> None:
-    """Write the page to ``path``."""
+def write_page(report: Report, runs: RunsByMode, path: Path, sections: Sequence[str] = ()) -> None:
+    """Write the page to ``path``; ``sections`` are more of it, as HTML."""
     settings = report.config
     body = [
         _heading(report),
         _cards(report),
         _problems(report),
         _summary(report),
+        *sections,
         figure_section(
             "Latency",
             "Mean latency of the mails completed in each second, on all engines. Dashed red lines are the thresholds. "

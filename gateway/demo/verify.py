@@ -7,7 +7,7 @@ with the gateway's sink, so a bug there cannot hide here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from engines.email.mailbox import Mail
 from engines.email.oracle import MailAnswer, answer
 
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)(\.late)?\.jsonl")
-_NO_EVENT = -1
+NO_EVENT = -1
 
 
 class SinkVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +69,13 @@ class ExpectedResults:
             name, _, suffix = row.message_id.rpartition("#")
             place = self._places.get(name)
             if place is None or not (suffix.isascii() and suffix.isdigit()) or suffix.startswith("0"):
-                return _NO_EVENT
+                return NO_EVENT
             loop = int(suffix)
         wanted = self._answers[place]
         number = loop * len(self._answers) + place
         if wanted is None or number >= events:
-            return _NO_EVENT
-        return number if row == msgspec.structs.replace(wanted, message_id=row.message_id) else _NO_EVENT
+            return NO_EVENT
+        return number if row == msgspec.structs.replace(wanted, message_id=row.message_id) else NO_EVENT
 
 
 def verify(folder: Path, expected: ExpectedResults, events: int) -> SinkVerdict:
@@ -84,19 +84,36 @@ def verify(folder: Path, expected: ExpectedResults, events: int) -> SinkVerdict:
     Raises:
         FileNotFoundError: the folder does not exist.
     """
+    parts = ((_events_of(path, expected, events), late) for path, late in _parts(folder))
+    return judge(parts, expected, events)
+
+
+def judge(
+    parts: Iterable[tuple[NDArray[np.int64], bool]], expected: ExpectedResults, events: int, streams: int = 1
+) -> SinkVerdict:
+    """Compare results with the answers to the first ``events`` events of the replay.
+
+    Args:
+        parts: (the event of each result, -1 if it is the right answer to none; whether they are marked late), in order
+            of release.
+        expected: the answers.
+        events: how many were played.
+        streams: order holds within each: event n is of stream n modulo their number.
+    """
     found = np.zeros(events, dtype=np.int64)
     results = strange = violations = late_rows = 0
-    newest = _NO_EVENT
-    for path, late in _parts(folder):
-        numbers = _events_of(path, expected, events)
-        known = numbers[numbers != _NO_EVENT]
+    newest = np.full(streams, NO_EVENT)
+    for numbers, late in parts:
+        known = numbers[numbers != NO_EVENT]
         results += len(numbers)
         strange += len(numbers) - len(known)
         late_rows += len(numbers) if late else 0
         found += np.bincount(known, minlength=events)
-        before = np.maximum.accumulate(np.concatenate([[newest], known]))
-        violations += 0 if late else int((known < before[:-1]).sum())
-        newest = int(before[-1])
+        for stream in range(streams):
+            own = known[known % streams == stream]
+            before = np.maximum.accumulate(np.concatenate([newest[stream : stream + 1], own]))
+            violations += 0 if late else int((own < before[:-1]).sum())
+            newest[stream] = before[-1]
     wanted = expected.counts(events)
     return SinkVerdict(
         results=results,
@@ -122,5 +139,5 @@ def _events_of(path: Path, expected: ExpectedResults, events: int) -> NDArray[np
         try:
             numbers.append(expected.event(decoder.decode(line), events))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            numbers.append(_NO_EVENT)
+            numbers.append(NO_EVENT)
     return np.array(numbers, dtype=np.int64)

@@ -32,10 +32,13 @@ class Recorder:
 
     Args:
         started_s: zero of the time axis, on the gateway's clock.
+        wall_s: the same in seconds since 1970; 0 if that is unknown.
     """
 
-    def __init__(self, started_s: float) -> None:
+    def __init__(self, started_s: float, wall_s: float = 0.0) -> None:
         self._started_s = self._last_s = started_s
+        self._wall_s = wall_s
+        self._direct: dict[str, int] = {}
         self._slots: dict[str, list[Slot]] = {}
         self._marks: list[TimelineMark] = []
 
@@ -55,6 +58,8 @@ class Recorder:
         dispatched = sum(slot.dispatched_events.values())
         to_cloud = sum(n for lane, n in slot.dispatched_events.items() if lane in slot.raw_bytes)
         completed, all_latency_s = tally.take_slot()
+        direct = tally.direct_events - self._direct.get(slot.query, 0)
+        self._direct[slot.query] = tally.direct_events
         return Slot(
             at_s=at_s - self._started_s,
             latency_ms=slot.latency_s * 1e3,
@@ -67,6 +72,7 @@ class Recorder:
             vm_states=tuple(vm_states),
             completed=dict(slot.completed_events),
             open=dict(slot.open_events),
+            direct=direct,
         )
 
     def note(self, event: Event, commands: Iterable[Command]) -> None:
@@ -104,7 +110,9 @@ class Recorder:
         written = []
         for name, tally in tallies.items():
             slots, marks = tuple(self._slots.get(name, ())), tuple(self._marks)
-            record = GatewayRecord(totals=_totals(tally, fleet), slots=slots, marks=marks, boot=boot)
+            record = GatewayRecord(
+                totals=_totals(tally, fleet), slots=slots, marks=marks, boot=boot, began_s=self._wall_s
+            )
             written.append(path if name == first else path.with_stem(f"{path.stem}-{name}"))
             write_record(record, written[-1])
         return written
@@ -134,6 +142,8 @@ def _totals(tally: Tally, fleet: FleetTotals) -> Totals:
             received_bytes=fleet.received_bytes,
             bills=fleet.bills,
         ),
+        events_by_lane=dict(tally.events_by_lane),
+        direct_events=tally.direct_events,
     )
 
 

@@ -74,6 +74,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         delivery_ms: release to the sink minus arrival, with the wait for order.
         wan_bytes: the bytes that crossed, or would have crossed, the WAN.
         vms: the number of VMs, and their cost.
+        events_by_lane: events that each lane has answered.
+        direct_events: those of home that Spark has read and delivered by itself.
     """
 
     events: int
@@ -88,6 +90,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     shed: int = 0
     too_late: int = 0
     open_groups: int | None = None
+    events_by_lane: dict[str, int] = {}
+    direct_events: int = 0
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         vm_states: state of each VM slot, in the words of Figure 4's machine (``off``, ``starting``, ``ready``…).
         completed: events that each lane completed in this slot.
         open: events in each lane at its end.
+        direct: events of which Spark at home has told in this slot that it delivered them by itself, each few seconds;
+            they are not in ``completed``.
     """
 
     at_s: float
@@ -118,6 +124,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     vm_states: tuple[str, ...] = ()
     completed: dict[str, int] = {}
     open: dict[str, int] = {}
+    direct: int = 0
 
 
 class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,12 +136,21 @@ class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a gateway, as it recorded itself."""
+    """One run of a gateway, as it recorded itself.
+
+    Attributes:
+        totals: of the whole run.
+        slots: one after the other.
+        marks: of VMs, in order.
+        boot: whether VMs really booted.
+        began_s: when its times begin, in seconds since 1970; 0 if that is unknown.
+    """
 
     totals: Totals
     slots: tuple[Slot, ...]
     marks: tuple[TimelineMark, ...]
     boot: Boot
+    began_s: float = 0.0
 
 
 def read_record(path: Path) -> GatewayRecord:

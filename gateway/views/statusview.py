@@ -107,4 +107,5 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "codecs": {name: lane.choices for name, lane in query.lanes.items()},
         "runs_in_lanes": {name: lane.open_runs for name, lane in query.lanes.items()},
         "events_by_lane": dict(query.tally.events_by_lane),
+        "direct_events": query.tally.direct_events,
     }

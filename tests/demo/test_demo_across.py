@@ -87,12 +87,12 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_the_vms_of_the_demo_are_where_the_wan_ends(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "stage", list(generate_mail(1, 1)), {"site-1": "10.99.0.2"})
-    replay, query = {"loops": 1, "id": "message_id"}, {"switching": {"mode": "off"}}
-    document = stage.document("run", replay, query, 1.0, 8088, cold=True)
+    query = stage.replayed("run", {"loops": 1, "id": "message_id"}, {"switching": {"mode": "off"}})
+    document = stage.document("run", query, 1.0, 8088, cold=True)
     with (tmp_path / "config.yaml").open("w") as file:
         YAML(typ="safe").dump(document, file)
     cloud = load(tmp_path / "config.yaml", {}).cloud
     assert not cloud.warm, "a cold VM starts its Spark once it is ordered"
-    assert stage.document("run", replay, query, 1.0, 8088, cold=False)["cloud"]["warm"]
+    assert stage.document("run", query, 1.0, 8088, cold=False)["cloud"]["warm"]
     assert {name: str(address) for name, address in cloud.namespaces.items()} == {"site-1": "10.99.0.2"}
     assert cloud.emulate_link is None

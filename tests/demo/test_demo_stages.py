@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from gateway.demo.run import Stages
+from gateway.demo.playing.progress import Stages
 
 
 def test_without_a_terminal_each_stage_is_a_line_when_it_begins_and_when_it_ends() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engines.stateless import StatelessStream
+from infra.messages import NAME_OFFSET, NAME_PARTITION, NAME_TOPIC
 from tests.engines.stream_bench import Bench
 
 pytestmark = pytest.mark.spark
@@ -55,6 +56,20 @@ def test_a_narrow_query_takes_several_runs_a_batch_and_another_one(bench: Bench)
     batches = [len({answer.batch_id for answer in running.collected.answers}) for running in (narrow, wide)]
     assert batches[0] < 12
     assert batches[1] == 12
+
+
+def test_runs_share_a_batch_also_if_results_name_their_events(bench: Bench) -> None:
+    running = bench.open("SELECT id FROM events", max_batch_runs=4, names_events=True)
+    for first in range(0, 120, 10):
+        named = [row | {NAME_TOPIC: "t", NAME_PARTITION: 3, NAME_OFFSET: row["id"]} for row in rows(first, 10)]
+        running.put((first, 10), named)
+    found = running.results(12)
+    for (first, _), results in found.items():
+        wanted = [
+            {"id": each, NAME_TOPIC: "t", NAME_PARTITION: 3, NAME_OFFSET: each} for each in range(first, first + 10)
+        ]
+        assert results == wanted
+    assert len({answer.batch_id for answer in running.collected.answers}) < 12
 
 
 def test_rows_keep_their_order_within_a_run(bench: Bench) -> None:

@@ -68,6 +68,17 @@ def test_demo_passes_the_mail_on() -> None:
     assert planned("demo").rstrip().endswith("spillway demo")
 
 
+def test_demo_from_kafka_has_a_broker_around_it() -> None:
+    steps = planned("demo", "KAFKA=1", "QUICK=1").rstrip().splitlines()
+    wanted = (
+        ".venv/bin/python -m tests.connectors.around build/demo-broker .venv/bin/spillway demo --kafka BROKER "
+        "--connector build/spark-kafka/jars --quick"
+    )
+    assert " ".join(steps[-1].split()) == wanted
+    brought = [step for step in steps if "ci/broker" in step]
+    assert brought == [".ci/broker", ".ci/broker bench/suite/pom.xml build/spark-kafka"]
+
+
 @pytest.mark.parametrize("command", ["demo", "test"])
 def test_commands_set_up_and_look_for_java_first(command: str) -> None:
     plan = planned("--always-make", command)

@@ -99,3 +99,18 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     assert (record.totals.events, record.totals.vms.usd, record.boot) == (900, 0.25, "emulated")
     vms = record.totals.vms
     assert (vms.used_s, vms.unused_s, vms.sent_bytes, vms.bills) == (42.0, 18.0, 250, (bill,))
+
+
+def test_what_spark_carried_by_itself_is_told_by_slot_and_in_sum(tmp_path: Path) -> None:
+    recorder, tally = Recorder(100.0, 1_700_000_000.0), Tally()
+    for at_s, events in ((101.0, 0), (102.0, 40), (103.0, 0), (104.0, 60)):
+        tally.carried(events)
+        recorder.slot(at_s, [QuerySlot(query="q", latency_s=0.1)], {"q": tally}, [])
+    tally.carried(5)
+    tally.completed("vm-1", 0.5, 7)
+    (path,) = recorder.write(tmp_path / "record.json", "q", {"q": tally}, FleetTotals(0, 0, 0.0, 0.0), "real")
+    record = read_record(path)
+    assert [slot.direct for slot in record.slots] == [0, 40, 0, 60]
+    assert record.totals.direct_events == 105
+    assert record.totals.events_by_lane == {HOME: 105, "vm-1": 7}
+    assert record.began_s == 1_700_000_000.0

@@ -94,6 +94,7 @@ def query_answer(
         raw_bytes=tally.raw_bytes,
         sent_bytes=tally.sent_bytes,
         events_by_lane=dict(tally.events_by_lane),
+        direct_events=tally.direct_events,
         open_groups=tally.open_groups,
         kept_state=kept_state(query),
     )

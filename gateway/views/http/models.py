@@ -99,6 +99,9 @@ class QueryAnswer(AnswerModel):
     raw_bytes: int = Field(description="Bytes of the runs for VMs, before trimming and compression.")
     sent_bytes: int = Field(description="Bytes that were sent for them.")
     events_by_lane: dict[str, int]
+    direct_events: int = Field(
+        description="Those of home that Spark has read and delivered by itself, as far as it has told."
+    )
     open_groups: int | None
     kept_state: dict[str, Any] | None = Field(description="Where its state is, and how often it moved.")
 

@@ -132,6 +132,7 @@ _COUNTED: Final = (
     ("shed_events", "shed_events", "Events that were discarded because the budget is spent."),
     ("too_late_rows", "too_late_rows", "Rows or groups that came behind the watermark and were dropped."),
     ("out_of_order_events", "out_of_order_events", "Events whose run was completed after a later one."),
+    ("direct_events", "direct_events", "Events that Spark at home has read and delivered by itself."),
     ("raw_bytes", "raw_bytes", "Bytes of the runs for VMs, before trimming and compression."),
     ("sent_bytes", "sent_bytes", "Bytes that were sent to VMs for them."),
 )

@@ -1,0 +1,1 @@
+"""Plays the modes of the demo one after the other, and says how far it is."""
