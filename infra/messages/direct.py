@@ -44,7 +44,7 @@ class DirectFlow(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     key: str = ""
     headers: tuple[tuple[str, str], ...] = ()
-    checkpoint_s: float = 5.0
+    checkpoint_s: float = 10.0
 
 
 class DirectProgress(Message, frozen=True, kw_only=True):

@@ -87,12 +87,15 @@ class DirectCarrier:
         self._notes, self._clock, self._on_events = notes, clock, on_events
         self._said: asyncio.Queue[DirectProgress | QueryFailed] = asyncio.Queue()
 
-    async def carry(self, offsets: Mapping[str, int], asked: asyncio.Future[str]) -> Carried:
+    async def carry(
+        self, offsets: Mapping[str, int], asked: asyncio.Future[str], on_begun: Callable[[], None]
+    ) -> Carried:
         """Let Spark carry the part until it fails, or the gateway is to take over; return how that ended.
 
         Args:
             offsets: of its partitions, as ``<topic>/<partition>``: everything before them is delivered.
             asked: says why the gateway is to take over, once it is.
+            on_begun: called once Spark reads.
         """
         if (home := self._home()) is None:
             return Carried(offsets, "the private engine host is not there", failed=True)
@@ -110,6 +113,7 @@ class DirectCarrier:
         except (LinkLost, TimeoutError) as error:
             await self._notes.take_back(self._part, offsets, begins)
             return Carried(offsets, f"the host did not open it: {error}", failed=True)
+        on_begun()
         reached("direct.opened")
         try:
             offsets, begins, end = await self._follow(offsets, begins, home, asked)

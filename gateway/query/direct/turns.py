@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from gateway.query.direct.carrier import Carried, DirectCarrier
@@ -28,8 +29,8 @@ _COUNT_S: Final = 0.5
 _DRAIN_S: Final = 0.02
 _LATE_LOOK_S: Final = 2.0
 """How often the latency of the newest result is looked at."""
-_MOST_PARTS: Final = 4
-"""Each part is a stream of its own, which costs Spark something also while nothing comes."""
+_MOST_PARTS: Final = 2
+"""Each part is a stream of its own, which Spark plans again for each interval of its checkpoints."""
 _WANTED: Final = "the consumer group wants some of its partitions back"
 
 
@@ -226,13 +227,16 @@ class DirectTurns:
         if not await self._is_drained(part):
             self._source.take_back(offsets)
             return
-        part.begun, begun_s = offsets, self._clock.now()
+        begun_s = self._clock.now()
         part.rule.began(begun_s)
-        _LOG.info("query %s: Spark carries %s from now on", self._name, _listed(part))
-        self._tell("")
-        carried = await part.carrier.carry(offsets, part.asked)
+        carried = await part.carrier.carry(offsets, part.asked, partial(self._begun, part, offsets))
         self._source.take_back(carried.offsets)
         self._end(part, carried, self._clock.now() - begun_s)
+
+    def _begun(self, part: _Part, offsets: Mapping[str, int]) -> None:
+        part.begun = offsets
+        _LOG.info("query %s: Spark carries %s from now on", self._name, _listed(part))
+        self._tell("")
 
     async def _is_drained(self, part: _Part) -> bool:
         """Return once everything that was read of a part is delivered; False if Spark is not to carry it after all."""
@@ -251,7 +255,7 @@ class DirectTurns:
         _LOG.info(text, self._name, _listed(part), carried_s, carried.reason)
 
     def _tell(self, reason: str, without: _Part | None = None) -> None:
-        carried = [part for part in self._carried if part is not without]
+        carried = [part for part in self._carried if part.begun and part is not without]
         self._owner.on_turn(len(carried), len(self._parts), reason)
 
 
