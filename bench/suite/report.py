@@ -61,7 +61,7 @@ def told(row: Row, turns: Turns) -> RowTold:
 
 def _goal(goal: Goal, was: Spread) -> GoalTold:
     holds = goal.holds(was.middle)
-    return GoalTold(goal.about, goal.side or "", goal.bound, goal.at_least, was.middle, was.least, was.most, holds)
+    return GoalTold(goal.figure, goal.side or "", goal.bound, goal.at_least, was.middle, was.least, was.most, holds)
 
 
 def text(row: Row, turns: Turns) -> str:
@@ -70,7 +70,7 @@ def text(row: Row, turns: Turns) -> str:
     header = ("", *row.sides)
     values = [(figure, *(_cell(figure, side, turns) for side in row.sides)) for figure in figures]
     goals = [
-        (goal.about, str(goal), _spread(was, goal), "yes" if goal.holds(was.middle) else "**no**")
+        (goal.figure, str(goal), _spread(was, goal), "yes" if goal.holds(was.middle) else "**no**")
         for goal, was in ((goal, found(goal, turns)) for goal in row.goals)
     ]
     return (

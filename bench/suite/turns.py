@@ -18,19 +18,12 @@ class Goal:
         side: the other side; None: the figure itself counts.
         bound: of the ratio, or of the figure.
         at_least: whether more is better; otherwise less is.
-        of: the side whose figure it is.
     """
 
     figure: str
     side: str | None
     bound: float
     at_least: bool = True
-    of: str = OURS
-
-    @property
-    def about(self) -> str:
-        """The figure, and whose it is if not Spillway's as it is by default."""
-        return self.figure if self.of == OURS else f"{self.figure} ({self.of})"
 
     def holds(self, value: float) -> bool:
         """Return whether a ratio, or a figure, is within the goal."""
@@ -101,14 +94,8 @@ def spread(figure: str, side: str, turns: Turns) -> Spread:
 def found(goal: Goal, turns: Turns) -> Spread:
     """Return what a goal is about: a figure, or a ratio, whose two figures are of the same turn."""
     if goal.side is None:
-        return spread(goal.figure, goal.of, turns)
-    return Spread.of(
-        [
-            turn[goal.of].figures[goal.figure] / turn[goal.side].figures[goal.figure]
-            for turn in turns
-            if goal.of in turn and goal.side in turn
-        ]
-    )
+        return spread(goal.figure, OURS, turns)
+    return Spread.of([turn[OURS].figures[goal.figure] / turn[goal.side].figures[goal.figure] for turn in turns])
 
 
 def wrong_answers(turns: Turns) -> list[str]:

@@ -208,11 +208,11 @@ async def new_topics() -> tuple[str, str]:
     return events, f"out-{events}"
 
 
-async def warm_up(work: Work, system: System, first: int = 0) -> None:
-    """Send a system the events before those that are measured, and wait for their results; it has had ``first``."""
+async def warm_up(work: Work, system: System) -> None:
+    """Send a system the events before those that are measured, and wait for their results."""
     async with Results(system.results, system.is_alive).reading() as results:
         await fill(system.events, work, work.warm_up)
-        await results.wait(work.results(work.warm_up) + work.results(first))
+        await results.wait(work.results(work.warm_up))
 
 
 async def turn(work: Work, system: System, per_s: float = 0.0) -> Sample:

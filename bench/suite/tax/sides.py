@@ -23,42 +23,14 @@ import psutil
 
 from suite.row import CPU, Row, SideError, side_environment
 from suite.tax import programs
-from suite.tax.clock import (
-    OWN_CPU,
-    P50,
-    P99,
-    RATE,
-    System,
-    end,
-    fill,
-    is_alive,
-    leave_cpu,
-    log_told,
-    new_topics,
-    turn,
-    warm_up,
-)
+from suite.tax.clock import P50, P99, RATE, System, end, fill, is_alive, leave_cpu, log_told, new_topics, turn, warm_up
 from suite.tax.load import WORKS, Work
 from suite.turns import OURS, Goal, Sample
 
-REFERENCE, DIRECT, MICRO, REAL, BATCH = (
-    "Spillway, by reference",
-    "Spillway, direct",
-    "plain Spark",
-    "plain Spark, real-time",
-    "batch job",
-)
-_PATHS = {OURS: "gateway", REFERENCE: "reference", DIRECT: "direct"}
+REFERENCE, MICRO, REAL, BATCH = "Spillway, by reference", "plain Spark", "plain Spark, real-time", "batch job"
+_PATHS = {OURS: "gateway", REFERENCE: "reference"}
 _MODES = {MICRO: "micro-batch", REAL: "real-time"}
-_PATH_GOALS = (
-    Goal(OWN_CPU, OURS, 0.05, at_least=False, of=REFERENCE),
-    Goal(OWN_CPU, OURS, 0.01, at_least=False, of=DIRECT),
-    Goal(P50, REAL, 1.2, at_least=False, of=DIRECT),
-    Goal(RATE, REAL, 0.9, of=DIRECT),
-)
 _BATCH_WITHIN_S, _POLL_S = 240.0, 0.05
-_FIRST = 1_000
-"""So many events a query gets before Spark carries it."""
 _SYSTEMS, _HALF_PER_S = "SPILLWAY_BENCH_SYSTEMS", "SPILLWAY_BENCH_PER_S"
 
 
@@ -84,30 +56,17 @@ def _streaming(side: str, work: Work) -> Iterator[tuple[System, float]]:
 
     def start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
         if side in _PATHS:
-            # Real-time mode takes a core for itself, and the row's load is far above the target of a query.
-            how = {"master": "local[2]", "more": {"qos": {"latency": "10m"}}} if side == DIRECT else {}
-            return programs.gateway(folder, work, log, *topics, data_path=_PATHS[side], **how)
+            return programs.gateway(folder, work, log, *topics, data_path=_PATHS[side])
         return programs.started(programs.job(_MODES[side], work, str(folder), *topics).command(), log)
 
     with _running(start) as (process, log):
         system = System(process.pid, *topics, is_gateway=side in _PATHS)
         with log_told(log):
-            if side == DIRECT:
-                asyncio.run(fill(system.events, work, _FIRST))
-                _wait_until_carried(process.pid, log)
-            asyncio.run(warm_up(work, system, first=_FIRST if side == DIRECT else 0))
+            asyncio.run(warm_up(work, system))
             warm = asyncio.run(turn(work, system))
         if side not in _PATHS:
             _pause(process.pid)
         yield system, warm.figures[RATE]
-
-
-def _wait_until_carried(pid: int, log: Path) -> None:
-    ends_s = time.monotonic() + _BATCH_WITHIN_S
-    while "from now on" not in log.read_text():
-        if not is_alive(pid) or time.monotonic() > ends_s:
-            raise SideError("Spark does not carry the query")
-        time.sleep(_POLL_S)
 
 
 @contextmanager
@@ -206,9 +165,8 @@ def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] =
             Goal(RATE, BATCH, 0.67),
             Goal(P50, MICRO, 0.8, at_least=False),
             Goal(P99, MICRO, 1.0, at_least=False),
-            *(goal for goal in _PATH_GOALS if goal.of in ours),
         ),
         note=note,
         around=partial(around, kind, ours),
-        seldom=frozenset({REFERENCE, DIRECT, REAL}),
+        seldom=frozenset({REFERENCE, REAL}),
     )
