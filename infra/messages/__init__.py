@@ -10,6 +10,7 @@ from __future__ import annotations
 from infra.messages.base import PROTOCOL as PROTOCOL
 from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
+from infra.messages.direct import CHECKPOINT_S as CHECKPOINT_S
 from infra.messages.direct import DirectFlow as DirectFlow
 from infra.messages.direct import DirectProgress as DirectProgress
 from infra.messages.direct import OffsetAt as OffsetAt

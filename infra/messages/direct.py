@@ -8,6 +8,8 @@ from infra.messages.base import Message
 from infra.messages.reading import BrokerAccess
 
 _DIRECT = "~direct"
+CHECKPOINT_S = 10.0
+"""How often a host tells how far it is, unless a flow says otherwise."""
 
 
 def direct_name(query: str, part: str = "") -> str:
@@ -44,7 +46,7 @@ class DirectFlow(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     key: str = ""
     headers: tuple[tuple[str, str], ...] = ()
-    checkpoint_s: float = 10.0
+    checkpoint_s: float = CHECKPOINT_S
 
 
 class DirectProgress(Message, frozen=True, kw_only=True):

@@ -152,11 +152,11 @@ def test_events_are_those_of_spark_of_the_gateway_and_of_vms(runs: RunsByMode) -
 
 def test_what_spark_tells_at_once_is_spread_over_the_time_before(runs: RunsByMode) -> None:
     slots = [
-        replace(slot, direct=500 if slot.at_s == 8.0 else 0, completed={"home": 30, "vm-1": 7})
+        replace(slot, direct=500 if slot.at_s == 12.0 else 0, completed={"home": 30, "vm-1": 7})
         for slot in runs["elastic"].record.slots
     ]
     rates = rates_per_s(slots)
-    assert rates["spark"][:10].tolist() == [0, 0, 0, 100, 100, 100, 100, 100, 0, 0]
+    assert rates["spark"][:14].tolist() == [0, 0, *[50] * 10, 0, 0]
     assert set(rates["gateway"].tolist()) == {30.0}
     assert set(rates["vms"].tolist()) == {7.0}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -14,6 +13,7 @@ from unittest.mock import patch
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from gateway.demo.kafka.turns import carried_by_spark, turns_in
 from infra.messages import NAME_HEADERS
 from tests.connectors.kafka_broker import Broker
 from tests.e2e.harness import Gateway, end_hosts, kill_gateways, until
@@ -22,9 +22,6 @@ PARTITIONS = 2
 SQL = "SELECT id, value * 2 AS twice, note FROM events WHERE id % 3 <> 0"
 JARS = Path(__file__).parents[2] / "build" / "spark-kafka" / "jars"
 SPARK = {"master": "local[3]", "conf": {"spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar"))))}}
-
-
-_TURN = re.compile(r"(?P<who>Spark carries|the gateway takes over) (?P<places>[^\s,]+/\d+(?:, [^\s,]+/\d+)*) ")
 
 
 def event(number: int) -> bytes:
@@ -67,7 +64,7 @@ class Site:
         }
         private = {"data_path": "direct"}
         self.gateway = Gateway(self.folder, self.state_dir, {self.name: query}, spark=SPARK, private=private)
-        self._logged = len(self.gateway.log.read_text()) if self.gateway.log.exists() else 0
+        self._turns_before = len(turns_in(self.gateway.log)) if self.gateway.log.exists() else 0
         with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
             self.gateway.start()
 
@@ -127,13 +124,8 @@ class Site:
 
     def carried(self) -> set[int]:
         """Return which partitions Spark carries, as the present gateway has logged it."""
-        found: set[int] = set()
-        for line in self.gateway.log.read_text()[self._logged :].splitlines():
-            if (turn := _TURN.search(line)) is None:
-                continue
-            numbers = {int(place.rpartition("/")[2]) for place in turn["places"].split(", ")}
-            found = found | numbers if turn["who"] == "Spark carries" else found - numbers
-        return found
+        places = carried_by_spark(turns_in(self.gateway.log)[self._turns_before :])
+        return {int(place.rpartition("/")[2]) for place in places}
 
     def wait_until_carried(self, partitions: Collection[int] = range(PARTITIONS)) -> None:
         """Wait until Spark carries these partitions."""

@@ -139,6 +139,17 @@ def answered(running: Running, tags: Sequence[int]) -> dict[int, tuple[pa.Record
     return {tag: found[tag] for tag in tags}
 
 
+def assert_alike(referring: Running, valued: Running, told: Sequence[tuple[int, int, int]]) -> None:
+    """Both have answered runs alike, and of each (tag, events, dead records) the first one has counted as many."""
+    tags = [tag for tag, _, _ in told]
+    assert answered(referring, tags) == answered(valued, tags)
+    items = {answer.items[0].tag: answer.items[0] for answer in referring.collected.answers}
+    for tag, events, dead in told:
+        counts = items[tag].counts
+        assert counts is not None
+        assert (counts.events, counts.dead) == (events, dead)
+
+
 class Bench:
     def __init__(self, spark: SparkSession, feeds: FeedServer) -> None:
         self.spark = spark

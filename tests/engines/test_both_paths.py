@@ -23,7 +23,7 @@ from infra.messages import BrokerAccess, KafkaReading, OffsetRange, OpenQuery, R
 from infra.rows.jsonlines import LineDecoder
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_topics import sent
-from tests.engines.stream_bench import Bench, answered
+from tests.engines.stream_bench import Bench, answered, assert_alike
 
 pytestmark = pytest.mark.spark
 
@@ -117,13 +117,7 @@ def test_both_paths_answer_alike(bench: Bench, broker: Broker, sql: str) -> None
     @given(records=st.tuples(*[_RECORDS] * PARTITIONS), cuts=_CUTS)
     def alike(records: Parts, cuts: list[tuple[int, ...]]) -> None:
         told = both.put(records, runs_of(records, cuts))
-        tags = [tag for tag, _, _ in told]
-        assert answered(both.referring, tags) == answered(both.valued, tags)
-        items = {answer.items[0].tag: answer.items[0] for answer in both.referring.collected.answers}
-        for tag, events, dead in told:
-            counts = items[tag].counts
-            assert counts is not None
-            assert (counts.events, counts.dead) == (events, dead)
+        assert_alike(both.referring, both.valued, told)
 
     alike()
 

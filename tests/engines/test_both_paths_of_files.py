@@ -22,7 +22,7 @@ from gateway.sources.base import Ahead, Chunk
 from gateway.sources.files.reading.passes import FixedFiles, PassesSource
 from infra.files.choosing import open_by_name
 from infra.messages import FileRange, FileReading
-from tests.engines.stream_bench import Bench, answered
+from tests.engines.stream_bench import Bench, assert_alike
 
 pytestmark = pytest.mark.spark
 
@@ -118,13 +118,7 @@ def test_both_paths_answer_alike(bench: Bench, tmp_path: Path) -> None:
     @given(files=st.fixed_dictionaries(dict.fromkeys(FORMATS, _RECORDS)), cut=st.integers(4, 12))
     def alike(files: dict[str, list[Record]], cut: int) -> None:
         told = [each for kind, records in files.items() for each in both.put(kind, records, cut)]
-        tags = [tag for tag, _, _ in told]
-        assert answered(both.referring, tags) == answered(both.valued, tags)
-        items = {answer.items[0].tag: answer.items[0] for answer in both.referring.collected.answers}
-        for tag, events, dead in told:
-            counts = items[tag].counts
-            assert counts is not None
-            assert (counts.events, counts.dead) == (events, dead)
+        assert_alike(both.referring, both.valued, told)
 
     alike()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from gateway.demo.kafka.turns import HandOver
 from gateway.demo.report import Mode, ModeRun, Report
 from gateway.views.runrecord import GatewayRecord, Slot
+from infra.messages import CHECKPOINT_S
 from policies.signals import HOME
-
-TOLD_S: Final = 5.0
-"""Spark tells its progress each so many seconds."""
 
 
 class CarriedBy(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +62,6 @@ def rates_per_s(slots: Sequence[Slot]) -> dict[str, NDArray[np.float64]]:
     spark = np.zeros(len(slots))
     for index, slot in enumerate(slots):
         if slot.direct:
-            since = int(np.searchsorted(ends_s, ends_s[index] - TOLD_S, side="right"))
+            since = int(np.searchsorted(ends_s, ends_s[index] - CHECKPOINT_S, side="right"))
             spark[since : index + 1] += slot.direct / lengths_s[since : index + 1].sum()
     return {"spark": spark, "gateway": home / lengths_s, "vms": vms / lengths_s}

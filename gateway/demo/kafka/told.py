@@ -15,6 +15,7 @@ from gateway.demo.kafka.turns import HandOver
 from gateway.demo.report import TITLES, Mode
 from gateway.views.figures import finished
 from gateway.views.page import figure_section
+from infra.messages import CHECKPOINT_S
 
 _WHO: Final = {
     "spark": ("Spark by itself", "#2e7d4f"),
@@ -60,8 +61,8 @@ def carried_sections(runs: Mapping[Mode, CarriedRun]) -> list[str]:
     carried = {mode: run.carried for mode, run in runs.items()}
     chart = figure_section(
         f"{_TITLE}, over time",
-        "Mails a second. Spark tells its progress each 5 s, which is shown as even over that time. Grey: the gateway "
-        "has taken over some partitions.",
+        f"Mails a second. Spark tells its progress each {CHECKPOINT_S:g} s, which is shown as even over that time. "
+        "Grey: the gateway has taken over some partitions.",
         carried_chart(runs),
     )
     rows = carried_rows(carried)
