@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from suite.row import Row
 
 _ROOMS = {
-    "tax": ("light", "heavy", "start", "handover"),
+    "tax": ("light", "heavy", "start", "direct", "handover"),
     "reading": ("kafka", "mqtt", "decode"),
     "arrays": ("reorder", "windows", "keys"),
     "wan": ("payload", "mail", "tweets", "ticks", "frames", "latency", "goodput"),

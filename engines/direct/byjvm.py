@@ -6,6 +6,7 @@ the gateway reads that record, and decides (docs/data-path.md).
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -100,17 +101,16 @@ def judged(records: DataFrame, columns: StructType) -> DataFrame:
 def _is_plain(wanted: list[StructField]) -> Column:
     text, read = F.col("text"), F.col("read")
     plain = text.isNotNull() & F.is_valid_utf8(text) & text.rlike(_BEGINS_OBJECT) & read.getField(_WRONG).isNull()
-    # Spark ignores what follows the first object. In an array in an object it is a mistake, another element, or another
-    # key.
-    framed = F.concat(F.lit('{"a":['), text, F.lit("]}"))
-    parsed = F.try_parse_json(framed)
-    plain &= parsed.isNotNull() & F.try_variant_get(parsed, "$.a[1]", "variant").isNull()
-    plain &= F.size(F.json_object_keys(framed)) == 1
+    # Spark ignores what follows the first value of a text. In an array, a word that nobody knows shows that the record
+    # is one value: whatever follows that takes the word's place.
+    word = secrets.token_hex(8)
+    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f',"{word}"]')))
+    plain &= F.try_variant_get(parsed, "$[1]", "string") == word
     for field in wanted:
         value = read.getField(field.name)
         if isinstance(field.dataType, StringType):
             # Spark takes any value as text.
-            kind = F.schema_of_variant(F.try_variant_get(parsed, f"$.a[0][{_quoted(field.name)}]", "variant"))
+            kind = F.schema_of_variant(F.try_variant_get(parsed, f"$[0][{_quoted(field.name)}]", "variant"))
             plain &= F.coalesce(kind, F.lit("VOID")).isin("STRING", "VOID")
         if isinstance(field.dataType, DoubleType):
             plain &= value.isNull() | (F.abs(value) <= F.lit(_MOST_DOUBLE))
@@ -135,15 +135,20 @@ def records_of(results: DataFrame, key: str, headers: Mapping[str, str]) -> Data
     value = F.to_json(
         F.struct(*(_finite(field.name, field.dataType) for field in columns)), {"ignoreNullFields": "false"}
     )
-    pairs = {**dict(zip(NAME_HEADERS, NAMES, strict=True)), **headers}
-    told = F.array(
+    told = _headers(dict(zip(NAME_HEADERS, NAMES, strict=True)))
+    if headers:
+        told = F.concat(told, F.filter(_headers(headers), lambda each: each["value"].isNotNull()))
+    record = [value.alias("value"), told.alias("headers")]
+    return results.select(*([_text(key).alias("key")] if key else []), *record)
+
+
+def _headers(columns: Mapping[str, str]) -> Column:
+    return F.array(
         *(
             F.struct(F.lit(name).alias("key"), _text(column).cast("binary").alias("value"))
-            for name, column in pairs.items()
+            for name, column in columns.items()
         )
     )
-    record = [value.alias("value"), F.filter(told, lambda each: each["value"].isNotNull()).alias("headers")]
-    return results.select(*([_text(key).alias("key")] if key else []), *record)
 
 
 def _text(column: str) -> Column:

@@ -28,7 +28,7 @@ from suite.turns import Sample
 RATE, P50, P99 = "events/s", "ms, median", "ms, 99 %"
 OWN_CPU = "us of CPU an event, the gateway's process"
 _WITHIN_S = 240.0
-_PACED_S, _SETTLES_S = 5.0, 1.5
+_SETTLES_S = 1.5
 _TICK_S = 0.002
 _STOPS_S = 20.0
 
@@ -133,7 +133,7 @@ async def pour(work: Work, system: System, per_s: float) -> int:
 
 async def _paced(producer: AIOKafkaProducer, topic: str, work: Work, first: int, per_s: float) -> int:
     """Produce at an even rate; return how many events."""
-    lasts = max(1.0, _PACED_S * min(1.0, lasts_s()))
+    lasts = max(1.0, work.paced_s * min(1.0, lasts_s()))
     begun_s, sent = time.monotonic(), 0
     while (past_s := time.monotonic() - begun_s) < lasts:
         while sent < past_s * per_s:
@@ -208,11 +208,11 @@ async def new_topics() -> tuple[str, str]:
     return events, f"out-{events}"
 
 
-async def warm_up(work: Work, system: System) -> None:
-    """Send a system the events before those that are measured, and wait for their results."""
+async def warm_up(work: Work, system: System, before: int = 0) -> None:
+    """Send a system the events before those that are measured, and wait for their results; it has had ``before``."""
     async with Results(system.results, system.is_alive).reading() as results:
         await fill(system.events, work, work.warm_up)
-        await results.wait(work.results(work.warm_up))
+        await results.wait(work.results(before) + work.results(work.warm_up))
 
 
 async def turn(work: Work, system: System, per_s: float = 0.0) -> Sample:

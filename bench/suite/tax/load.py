@@ -6,6 +6,7 @@ microseconds since 1970.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 import time
@@ -35,6 +36,7 @@ class Work:
         number: returns the number of a result.
         warm_up: events before anything is measured.
         bulk: events whose throughput is measured.
+        paced_s: for how long latency is measured.
     """
 
     schema: str
@@ -44,6 +46,7 @@ class Work:
     number: Callable[[dict[str, object]], int]
     warm_up: int
     bulk: int
+    paced_s: float = 5.0
 
     def event(self, number: int, at: int) -> bytes:
         """Return an event; its kind depends on ``at``."""
@@ -68,6 +71,11 @@ def light() -> Work:
         warm_up=scaled(500_000),
         bulk=scaled(120_000),
     )
+
+
+def long() -> Work:
+    """Return ``light`` for so long that streams with a checkpoint each 10 s have one in each figure."""
+    return dataclasses.replace(light(), bulk=scaled(600_000), paced_s=12.0)
 
 
 def heavy() -> Work:
@@ -100,7 +108,7 @@ def plain() -> Work:
     )
 
 
-WORKS: dict[str, Callable[[], Work]] = {"light": light, "heavy": heavy}
+WORKS: dict[str, Callable[[], Work]] = {"light": light, "long": long, "heavy": heavy}
 
 
 def answer(results: Iterable[dict[str, object]], work: Work) -> str:

@@ -35,17 +35,27 @@ _SYSTEMS, _HALF_PER_S = "SPILLWAY_BENCH_SYSTEMS", "SPILLWAY_BENCH_PER_S"
 
 
 @contextmanager
-def around(kind: str, ours: Sequence[str]) -> Iterator[Mapping[str, str]]:
-    """Run a broker and all systems, each warmed up; ``ours`` are the gateways among them."""
+def around(
+    kind: str, streams: Sequence[str], paced_by: Sequence[str], *, batches: bool = True
+) -> Iterator[Mapping[str, str]]:
+    """Run a broker and all systems, each warmed up.
+
+    Args:
+        kind: of work.
+        streams: the sides that run all the time.
+        paced_by: latency is measured at half of what the slowest of these takes.
+        batches: whether there is a batch job, too.
+    """
     work, systems, warm_per_s = WORKS[kind](), dict[str, object](), dict[str, float]()
     with ExitStack() as stack:
         there = stack.enter_context(programs.around())
         stack.enter_context(patch.dict(os.environ, side_environment(there)))
-        for side in (*ours, MICRO, REAL):
+        for side in streams:
             system, warm_per_s[side] = stack.enter_context(_streaming(side, work))
             systems[side] = asdict(system)
-        systems[BATCH] = stack.enter_context(_batches(work))
-        half_per_s = min(warm_per_s[OURS], warm_per_s[MICRO]) / 2
+        if batches:
+            systems[BATCH] = stack.enter_context(_batches(work))
+        half_per_s = min(warm_per_s[side] for side in paced_by) / 2
         yield {**there, _SYSTEMS: json.dumps(systems), _HALF_PER_S: str(half_per_s)}
 
 
@@ -137,7 +147,7 @@ def _ask(told: Mapping[str, object]) -> float:
     return took_s
 
 
-def _turn(kind: str, side: str) -> Sample:
+def measured(kind: str, side: str) -> Sample:
     """Measure a system that is warm."""
     work, told = WORKS[kind](), json.loads(os.environ[_SYSTEMS])[side]
     leave_cpu()
@@ -145,10 +155,15 @@ def _turn(kind: str, side: str) -> Sample:
     try:
         if side == BATCH:
             return Sample({RATE: work.bulk / _ask(told)})
-        return asyncio.run(turn(work, System(**told), float(os.environ[_HALF_PER_S])))
+        return asyncio.run(turn(work, System(**told), half_per_s()))
     finally:
         if side not in _PATHS:
             _pause(told["pid"])
+
+
+def half_per_s() -> float:
+    """Return how many events there are in a second while latency is measured."""
+    return float(os.environ[_HALF_PER_S])
 
 
 def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] = (OURS,)) -> Row:
@@ -159,7 +174,7 @@ def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] =
     return Row(
         name=kind,
         title=title,
-        sides={side: partial(_turn, kind, side) for side in (*ours, MICRO, REAL, BATCH)},
+        sides={side: partial(measured, kind, side) for side in (*ours, MICRO, REAL, BATCH)},
         goals=(
             Goal(RATE, MICRO, least),
             Goal(RATE, BATCH, 0.67),
@@ -167,6 +182,6 @@ def row(kind: str, title: str, note: str, *, least: float, ours: Sequence[str] =
             Goal(P99, MICRO, 1.0, at_least=False),
         ),
         note=note,
-        around=partial(around, kind, ours),
+        around=partial(around, kind, (*ours, MICRO, REAL), (OURS, MICRO)),
         seldom=frozenset({REFERENCE, REAL}),
     )
