@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from engines.direct.cores import RealTimeCores
+from engines.direct.flows import Flows
 from engines.direct.stream import DirectStream
 from engines.hostfacts import End, HostFile, HostSettings
 from engines.opened import Engine, Opened, Owner
@@ -109,7 +110,7 @@ class Host:
         self._server = HostServer(identity, user_data, runtime_ahead(settings.conf), clock=clock)
         self._tables = TableFiles(settings.workdir, self._server.tables)
         self._feeds = FeedServer()
-        self._cores = RealTimeCores()
+        self._cores, self._flows = RealTimeCores(), Flows()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
         self._copies = StateCopies(settings.workdir, self._loop, self._server.send)
@@ -293,6 +294,8 @@ class Host:
         await self._tables.wait(spec.query, spec.tables)
         query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
+            if spec.direct is not None and spec.direct.starts:
+                await in_thread(self._flows.plan, query)
             return _ready(query, spec)
         if spec.direct is None:
             await self._take_back(spec.query)
@@ -323,7 +326,7 @@ class Host:
         reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
         engine: Engine
         if query.spec.direct is not None:
-            engine = DirectStream(query, self._clock, self._cores, opened.tell, died)
+            engine = DirectStream(query, self._flows.take(query), self._clock, self._cores, opened.tell, died)
         elif query.plan.stateful:
             engine = StatefulStream(query, self._feeds, self._clock, reports)
         else:

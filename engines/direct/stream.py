@@ -14,23 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from engines.direct import byjvm
 from engines.direct.cores import RealTimeCores
 from engines.direct.kafkaoptions import options
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
-from engines.spark.session import sibling
 from engines.streaming.activity import Activity
 from engines.streaming.checkpoints import ResumePoint
 from infra.clock import Clock
-from infra.messages import DirectFlow, DirectProgress, KafkaReading, OffsetAt
+from infra.messages import DirectProgress, OffsetAt
 
-_CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOOK_S = 0.1
 _TASKS_END_S, _TASK_LOOK_S = 10.0, 0.02
 _log = logging.getLogger("spillway.host")
@@ -43,6 +39,7 @@ class DirectStream:
 
     Args:
         query: its results name their events; its request has ``reads`` and ``direct``.
+        records: of its results, as ``Flows`` has them.
         clock: measures Spark's work.
         cores: of the host, for real-time mode.
         on_progress: called with each progress, on a thread of this stream.
@@ -61,20 +58,20 @@ class DirectStream:
     def __init__(
         self,
         query: KnownQuery,
+        records: DataFrame,
         clock: Clock,
         cores: RealTimeCores,
         on_progress: Callable[[DirectProgress], None],
         on_death: Callable[[str], None],
     ) -> None:
         assert query.spec.direct is not None
-        assert isinstance(query.spec.reads, KafkaReading)
         self.query, self._clock, self._cores = query, clock, cores
         self.progress = ResumePoint()
         self.activity = Activity(clock)
         self.death = ""
-        self._flow, self._reading = query.spec.direct, query.spec.reads
+        self._flow, self._records = query.spec.direct, records
         self._on_progress, self._on_death = on_progress, on_death
-        self._session = sibling(query.base)
+        self._session = records.sparkSession
         self._folder = scratch_folder("direct")
         self._running: StreamingQuery | None = None
         self._has_cores = 0
@@ -105,10 +102,8 @@ class DirectStream:
         """Start it.
 
         Raises:
-            RefusedError: Spark cannot run it by itself; the message says why.
+            RefusedError: Spark cannot start it; the message says why.
         """
-        if refusal := why_not_direct(self.query, self._reading, self._flow):
-            raise RefusedError(f"query {self.query.spec.query}: {refusal}")
         self._has_cores = self._cores.take(len(self._flow.starts), self._session.sparkContext.defaultParallelism)
         try:
             self._running = self._start()
@@ -140,7 +135,7 @@ class DirectStream:
         self._cores.give_back(freed)
 
     def _start(self) -> StreamingQuery:
-        writer = self._records().writeStream.format("kafka").options(**options(self._flow.access))
+        writer = self._records.writeStream.format("kafka").options(**options(self._flow.access))
         writer = writer.option("topic", self._flow.topic)
         if self._real_time:
             trigger: Any = writer.outputMode("update").trigger  # its stubs do not know real-time mode
@@ -152,17 +147,6 @@ class DirectStream:
             return writer.option("checkpointLocation", folder.as_uri()).start()
         finally:
             context.setLocalProperty("spark.scheduler.pool", "default")
-
-    def _records(self) -> DataFrame:
-        starts: dict[str, dict[str, int]] = {}
-        for each in self._flow.starts:
-            starts.setdefault(each.topic, {})[str(each.partition)] = each.offset
-        reader = self._session.readStream.format("kafka").options(**options(self._reading.access))
-        assigned = {topic: [int(partition) for partition in places] for topic, places in starts.items()}
-        reader = reader.option("assign", json.dumps(assigned)).option("startingOffsets", json.dumps(starts))
-        records = reader.option("kafka.isolation.level", "read_committed").load()
-        results = self.query.build(byjvm.events_of(records, self.query.columns))
-        return byjvm.records_of(results, self._flow.key, dict(self._flow.headers))
 
     def _wait_for_tasks(self, running: StreamingQuery) -> None:
         """Return once no task of a stream that was stopped writes any more: Spark only asks them to end."""
@@ -230,28 +214,6 @@ class DirectStream:
 
 def _place(each: OffsetAt) -> tuple[str, int]:
     return each.topic, each.partition
-
-
-def why_not_direct(query: KnownQuery, reading: KafkaReading, flow: DirectFlow) -> str:
-    """Return why Spark cannot carry a query from Kafka to Kafka by itself; empty if it can."""
-    if not (query.plan.narrow and query.plan.switchable):
-        return query.plan.reason or "its plan moves rows between partitions"
-    if not _has_connector(query.base):
-        return (
-            "Spark lacks its Kafka connector: set spark.jars.packages in private.spark.conf to "
-            "org.apache.spark:spark-sql-kafka-0-10_2.13, in Spark's version"
-        )
-    texts = {f"headers.{name}": column for name, column in flow.headers} | ({"key": flow.key} if flow.key else {})
-    return byjvm.why_not(query.columns, from_arrow_schema(query.result_schema), reading.format, texts)
-
-
-def _has_connector(session: SparkSession) -> bool:
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - classes are nowhere in the public API
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_CONNECTOR)
-    except Exception:
-        return False
-    return True
 
 
 def _reason(running: StreamingQuery) -> str:

@@ -97,7 +97,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         keep_late: answers name the rows of these streams that came too late; the only stream of a query has an empty
             name.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
-        analyse_only: only plan and schemas are wanted; no query is started.
+        analyse_only: only plan and schemas are wanted; no query is started. With ``direct``, its stream is planned.
         tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
         tables_path: the folder of the versions; the host fills it in.
         part: the part of the query that this is; None: it is not divided.

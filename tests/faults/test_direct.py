@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
@@ -23,10 +22,10 @@ KILLS_LEAST = 50
 PART = 60
 ENDS = ("direct.stopped", "direct.taken")
 """The places that are reached once Spark does not carry the query any more."""
-WITH_VM = ("noted@3", "opened@3", "progress@3", "stopped@1", "stopped@2", "taken@1", "taken@2")
-"""The places, and how often they are reached, at which there is a VM, as a rule."""
+WITH_VM = {"noted": (3,), "opened": (3,), "progress": (3,), "stopped": (1, 2), "taken": (1, 2)}
+"""The places, and when each is reached for so many times there is a VM, as a rule."""
 FAULT = "a query is handed over between Spark and the gateway: kill -9 of gateway or engine host at home at each step"
-FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at each step"
+FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at the step {place}"
 LATE = {"start_vm_above": "600ms", "send_above": "400ms", "keep_vm_above": "200ms", "tolerance": "0s"}
 BURST = 1_000
 WORK = "aggregate(sequence(1, 4000), 0D, (sum, x) -> sum + x * value) IS NOT NULL"
@@ -88,11 +87,14 @@ def test_a_query_is_handed_over_whatever_is_killed(site: Site, scale: Scale, fig
     figures.add(FAULT, kills, times=len(strikes), outcome="0 lost, 0 twice by the headers, in order within partitions")
 
 
-def strike_vm(site: Site, place: str, first: int) -> int:
-    """Kill the VM when a gateway reaches a place, while events come from a number on; return the next number."""
-    name, _, times = place.partition("@")
+def strike_vm(site: Site, place: str, times: int, first: int) -> int:
+    """Kill the VM when a gateway has reached a place so many times, while events come from a number on.
+
+    Returns:
+        The next number.
+    """
     switching = {"mode": "data", "share": "50%", **LATE}
-    site.start(f"direct.{name}=stop@{times}", switching=switching, sql=f"{SQL} AND {WORK}")
+    site.start(f"direct.{place}=stop@{times}", switching=switching, sql=f"{SQL} AND {WORK}")
     process, sent, due_s = psutil.Process(site.gateway.process.pid), first, 0.0  # type: ignore[union-attr]
 
     def comes(holds: Callable[[], bool]) -> bool:
@@ -117,14 +119,17 @@ def strike_vm(site: Site, place: str, first: int) -> int:
 
 @only_full("tests/e2e/test_exactly_once.py kills a VM, and tests/e2e/test_direct.py hands queries over")
 @pytest.mark.timeout(14_400)
-def test_parts_are_handed_over_though_the_vm_is_killed(site: Site, scale: Scale, figures: Figures) -> None:
-    strikes = WITH_VM * scale.times(1, math.ceil(KILLS_LEAST / len(WITH_VM)))
+@pytest.mark.parametrize("place", WITH_VM)
+def test_parts_are_handed_over_though_the_vm_is_killed(place: str, site: Site, scale: Scale, figures: Figures) -> None:
+    at, each = WITH_VM[place], KILLS_LEAST // len(WITH_VM)
+    strikes = at * scale.times(1, each // len(at))
     end = 0
-    for number, place in enumerate(strikes):
-        print(f"{number}: the VM is killed at {place}", flush=True)
-        end = strike_vm(site, place, end)
+    for number, times in enumerate(strikes):
+        print(f"{number}: the VM is killed at {place}, time {times}", flush=True)
+        end = strike_vm(site, place, times, end)
     site.start()
     site.wait_for(len(expected(range(end))))
     site.assert_exact(range(end))
-    kills = Measure("kills", len(strikes), scale.times(3, KILLS_LEAST), at_least=True)
-    figures.add(FAULT_VM, kills, times=len(strikes), outcome="0 lost, 0 twice, in order within partitions")
+    kills = Measure("kills", len(strikes), scale.times(len(at), each), at_least=True)
+    outcome = "0 lost, 0 twice, in order within partitions"
+    figures.add(FAULT_VM.format(place=place), kills, times=len(strikes), outcome=outcome)

@@ -87,6 +87,16 @@ class DirectCarrier:
         self._notes, self._clock, self._on_events = notes, clock, on_events
         self._said: asyncio.Queue[DirectProgress | QueryFailed] = asyncio.Queue()
 
+    async def prepare(self, offsets: Mapping[str, int]) -> None:
+        """Let the host read the query, and plan its stream if there are offsets: then ``carry`` starts it sooner."""
+        if (home := self._home()) is None:
+            return
+        message = msgspec.structs.replace(self._opening(offsets), analyse_only=True)
+        try:
+            await home.open_query(message, self._hear, _OPEN_S)
+        except (QueryRefusedError, LinkLost, TimeoutError) as error:
+            _LOG.debug("query %s: not prepared: %s", self._message.query, error)  # carry says it again
+
     async def carry(
         self, offsets: Mapping[str, int], asked: asyncio.Future[str], on_begun: Callable[[], None]
     ) -> Carried:
@@ -103,8 +113,7 @@ class DirectCarrier:
         begins = await self._notes.ends()
         await self._notes.note(self._part, offsets, begins)
         reached("direct.noted")
-        flow = msgspec.structs.replace(self._flow, starts=tuple(_place(*each) for each in offsets.items()))
-        message = msgspec.structs.replace(self._message, direct=flow)
+        message = self._opening(offsets)
         try:
             await home.open_query(message, self._hear, _OPEN_S)
         except QueryRefusedError as error:
@@ -128,6 +137,10 @@ class DirectCarrier:
         reason = end.reason if isinstance(end, QueryFailed) else end
         failed = isinstance(end, QueryFailed) or end == _SILENT or not home.alive
         return Carried(offsets, reason, failed)
+
+    def _opening(self, offsets: Mapping[str, int]) -> OpenQuery:
+        flow = msgspec.structs.replace(self._flow, starts=tuple(_place(*each) for each in offsets.items()))
+        return msgspec.structs.replace(self._message, direct=flow)
 
     def _hear(self, said: Completed | Credit | IsolatingMessage | QueryFailed | DirectProgress, payload: bytes) -> None:
         del payload

@@ -220,11 +220,13 @@ class DirectTurns:
 
     async def _turn(self, part: _Part) -> None:
         """Let Spark carry a part until the gateway takes over."""
+        await part.carrier.prepare({})
         try:
             offsets = self._source.lend(part.places)
         except SourceUnavailableError:
             return  # the group has just taken them away
-        if not await self._is_drained(part):
+        drained, _ = await asyncio.gather(self._is_drained(part), part.carrier.prepare(offsets))
+        if not drained:
             self._source.take_back(offsets)
             return
         begun_s = self._clock.now()
