@@ -107,14 +107,19 @@ def strike_vm(site: Site, place: str, times: int, first: int) -> int:
     until(lambda: comes(lambda: not runs(process)), f"{place} is reached")
     stopped = process.status() == psutil.STATUS_STOPPED
     assert stopped, "it has not ended by itself"
-    if not site.gateway.vm_pids():
+    if not running_vms(site):
         process.resume()
-        until(lambda: comes(lambda: bool(site.gateway.vm_pids())), "a VM runs")
-    os.kill(site.gateway.vm_pids()[0], signal.SIGKILL)
+        until(lambda: comes(lambda: bool(running_vms(site))), "a VM runs")
+    os.kill(running_vms(site)[0], signal.SIGKILL)
     process.resume()
     site.wait_for(len(expected(range(sent))))
     site.gateway.kill()
     return sent
+
+
+def running_vms(site: Site) -> list[int]:
+    """Return the process ids of the VMs that run; those of an earlier gateway may have ended meanwhile."""
+    return [pid for pid in site.gateway.vm_pids() if psutil.pid_exists(pid) and runs(psutil.Process(pid))]
 
 
 @only_full("tests/e2e/test_exactly_once.py kills a VM, and tests/e2e/test_direct.py hands queries over")

@@ -90,7 +90,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 # These are made of the parts of other rows: light, and payload.
-MADE_OF_OTHERS = ("heavy", "start", "handover", "mail", "tweets", "ticks")
+MADE_OF_OTHERS = ("heavy", "start", "direct", "handover", "mail", "tweets", "ticks")
 # Differences of two measurements of a moment each, which noise may make negative.
 DIFFERENCES = {"idle": {idle.MEMORY, idle.CPU, idle.HOST_CPU}, "growth": {growth.PER_LANE}}
 

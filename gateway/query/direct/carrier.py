@@ -208,7 +208,9 @@ class DirectCarrier:
 
 
 def _after(offsets: Mapping[str, int], said: DirectProgress) -> Mapping[str, int]:
-    return {**offsets, **{f"{each.topic}/{each.partition}": each.offset for each in said.ends}}
+    """Return the offsets after a progress; that of an earlier turn, if it comes late, takes nothing back."""
+    ends = {f"{each.topic}/{each.partition}": each.offset for each in said.ends}
+    return {**offsets, **{place: max(end, offsets.get(place, end)) for place, end in ends.items()}}
 
 
 def _place(key: str, offset: int) -> OffsetAt:
