@@ -28,8 +28,8 @@ FAULT = "a query is handed over between Spark and the gateway: kill -9 of gatewa
 FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at the step {place}"
 LATE = {"start_vm_above": "600ms", "send_above": "400ms", "keep_vm_above": "200ms", "tolerance": "0s"}
 BURST, FEW = 1_000, 20
-WORK = "aggregate(sequence(1, 4000), 0D, (sum, x) -> sum + x * value) IS NOT NULL"
-"""A condition that is always true, and takes a part of a millisecond."""
+WORK = "aggregate(sequence(1, 20000), 0D, (sum, x) -> sum + x * value) IS NOT NULL"
+"""A condition that is always true, and takes about a millisecond, so that a burst makes results late on any machine."""
 BURST_S = 4.0
 
 
