@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -174,8 +175,9 @@ def check_traces(collector: OtlpReceiver, events: int) -> None:
         assert {"lane home", "lane vm"} <= places
     batches = [span for span in collector.spans if span.name == "micro-batch"]
     assert len(batches) > 20
-    # Spark did something in each of them.
-    assert min(span.took_s for span in batches) > 0.001
+    # Spark did something in each of them, which a slow round trip may leave hardly any time for.
+    assert min(span.took_s for span in batches) > 0
+    assert median(span.took_s for span in batches) > 0.001
     assert max(span.took_s for span in collector.roots) < 600
 
 
