@@ -249,8 +249,8 @@ class Host:
                 self._copies.take(session, message, payload)
             case TablePart():
                 self._start(self._tables.take(message, payload))
-            case CloseQuery(query=query, epoch=epoch):
-                self._start(self._close(session, query, epoch))
+            case CloseQuery():
+                self._start(self._close(session, message))
             case SessionStarted() | SessionEnded():
                 self._forget_owners()
             case Shutdown():
@@ -343,15 +343,15 @@ class Host:
                 if opened is not None:
                     await in_thread(opened.close)
 
-    async def _close(self, session: str, query: str, epoch: int) -> None:
-        slot = self._slots.get(query)
+    async def _close(self, session: str, asked: CloseQuery) -> None:
+        slot = self._slots.get(asked.query)
         if slot is None:
             return
         async with slot.lock:
             opened = slot.opened
-            if opened is not None and opened.is_owned_by(session, epoch):
+            if opened is not None and opened.is_owned_by(session, asked.epoch):
                 slot.opened = None
-                await in_thread(opened.close)
+                await in_thread(opened.close, after_batch=asked.after_batch)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from engines.direct.stream import DirectStream
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.selections.expansion import expanded, numbers_in
 from engines.reading.references import row_of
@@ -268,11 +269,16 @@ class Opened:
         """Report to the owner that the query needs a host of its own; any thread may call."""
         self._loop.call_soon_threadsafe(partial(self._fail, self._owner, reason, exhausted=True))
 
-    def close(self) -> None:
-        """Stop the query; return when it has ended."""
+    def close(self, *, after_batch: bool = False) -> None:
+        """Stop the query; return when it has ended.
+
+        ``after_batch``: if it is carried by Spark, its present micro-batch ends first.
+        """
         engine, self._engine = self._engine, None
-        if engine is None or engine.query.spec.direct is None:
+        if not isinstance(engine, DirectStream):
             self._owner = None
+        elif after_batch:
+            engine.finish_batch()
         if engine is not None:
             engine.close()
         self._owner = None

@@ -29,6 +29,8 @@ from infra.messages import DirectProgress, OffsetAt
 
 _LOOK_S = 0.1
 _TASKS_END_S, _TASK_LOOK_S = 10.0, 0.02
+_BATCH_TIMES = 1.5
+"""A batch may take so many times the interval of checkpoints, if it is waited for."""
 _log = logging.getLogger("spillway.host")
 # Spark refuses real-time mode with an error of this class.
 _NOT_REAL_TIME = "REAL_TIME_MODE"
@@ -76,6 +78,7 @@ class DirectStream:
         self._running: StreamingQuery | None = None
         self._has_cores = 0
         self._ends: tuple[OffsetAt, ...] = ()
+        self._batch = -1
         self._told = tuple(sorted(self._flow.starts, key=_place))
         self._closing, self._ended = threading.Event(), threading.Event()
         self._watching = threading.Thread(target=self._watch, name=f"direct-{query.spec.query}", daemon=True)
@@ -111,6 +114,15 @@ class DirectStream:
             self.close()
             raise RefusedError(f"query {self.query.spec.query}: {why(error)}") from error
         self._watching.start()
+
+    def finish_batch(self) -> None:
+        """Return when its present batch has ended, if that does not take too long.
+
+        If it is closed just then, hardly anything has to be read again of what it has delivered.
+        """
+        batch, gives_up_s = self._batch, self._clock.now() + _BATCH_TIMES * self._flow.checkpoint_s
+        while self._batch == batch and not self.death and self._clock.now() < gives_up_s:
+            self._ended.wait(_TASK_LOOK_S)
 
     def close(self) -> None:
         """Stop; the results of what was read since the last progress may be written or not."""
@@ -190,6 +202,7 @@ class DirectStream:
         found: Any = running._jsq.lastProgress()  # noqa: SLF001 - the JVM's has the offsets as text
         if found is None:
             return
+        self._batch = found.batchId()
         (source,) = json.loads(found.json())["sources"]
         places = [
             OffsetAt(topic, int(number), end)

@@ -108,11 +108,14 @@ class Connection:
         """Let ``listener`` have what the host says of one copy of the query's state, and of no other, from now on."""
         self._state_listeners[query] = copy, listener
 
-    async def close_query(self, query: str, epoch: int, *, listens_on: bool = False) -> None:
-        """Let the host stop a query; its messages are ignored from now on, unless somebody ``listens_on``."""
+    async def close_query(self, query: str, epoch: int, *, listens_on: bool = False, after_batch: bool = False) -> None:
+        """Let the host stop a query; its messages are ignored from now on, unless somebody ``listens_on``.
+
+        ``after_batch``: see ``CloseQuery``.
+        """
         if not listens_on:
             self._listeners.pop((query, epoch), None)
-        await self.link.send(CloseQuery(query=query, epoch=epoch))
+        await self.link.send(CloseQuery(query=query, epoch=epoch, after_batch=after_batch))
 
     @property
     def alive(self) -> bool:

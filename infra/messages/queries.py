@@ -204,7 +204,11 @@ class QueryFailed(Message, frozen=True, kw_only=True):
 
 
 class CloseQuery(Message, frozen=True, kw_only=True):
-    """Stop a query; runs that are not completed will not be."""
+    """Stop a query; runs that are not completed will not be.
+
+    ``after_batch``: what a host carries by itself may end its present micro-batch first.
+    """
 
     query: str
     epoch: int
+    after_batch: bool = False

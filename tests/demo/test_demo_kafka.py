@@ -37,7 +37,7 @@ def test_spark_carries_mails_and_the_gateway_takes_over(
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     stage = Stage(tmp_path / "stage", BASE)
-    profile = [RateSegment(10.0, 200.0)]
+    profile = [RateSegment(20.0, 200.0)]
     with ExitStack() as ends, Stages(Console(file=io.StringIO())) as stages:
         player = Eager(stage, BASE, stages, "reactive", KafkaSite(broker.brokers, JARS))
         ends.callback(player.close)

@@ -258,17 +258,20 @@ async def test_a_host_carries_partitions_until_it_is_to_stop(broker: Broker, tmp
         await produced(broker, topic, range(100, 200))
         await results(broker, out, len(expected([*numbers, *range(100, 200)])))
         await assert_other_in_micro_batches(broker, gateway, spec)
-        await gateway.link.send(CloseQuery(query=spec.query, epoch=1))
-        assert (await until_stopped(gateway)).stopped
+        # Its batch ends first, so that nothing has to be read again.
+        await produced(broker, topic, range(200, 210))
+        await results(broker, out, len(expected([*numbers, *range(100, 210)])))
+        await gateway.link.send(CloseQuery(query=spec.query, epoch=1, after_batch=True))
+        assert (await until_stopped(gateway)).ends == (OffsetAt(topic, 0, 105), OffsetAt(topic, 1, 105))
 
         # A record that Spark would read otherwise than the gateway ends it, and says which.
         await opened(gateway, spec)
         await produced(broker, topic, range(0), b'{"id": 1, "note": 5}')
         failed, _ = await gateway.expect(QueryFailed)
-        assert f"the record at {topic}/0@100 is no plain event" in failed.reason
+        assert f"the record at {topic}/0@105 is no plain event" in failed.reason
 
         # Whoever opens the query itself takes everything back.
-        starts = (OffsetAt(topic, 0, 101), OffsetAt(topic, 1, 100))
+        starts = (OffsetAt(topic, 0, 106), OffsetAt(topic, 1, 105))
         await opened(gateway, _with(spec, 2, starts))
         await gateway.open(plain)
         told = [each for each in gateway.others if isinstance(each, DirectProgress)]

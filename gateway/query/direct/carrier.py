@@ -44,6 +44,19 @@ _SILENT: Final = f"Spark made no progress within {_SILENT_TIMES:g} times the int
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The gateway is to take over.
+
+    Attributes:
+        reason: why.
+        after_batch: once Spark's present batch has ended: then hardly anything is read, and processed, again.
+    """
+
+    reason: str
+    after_batch: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Carried:
     """How Spark's turn ended.
 
@@ -98,13 +111,13 @@ class DirectCarrier:
             _LOG.debug("query %s: not prepared: %s", self._message.query, error)  # carry says it again
 
     async def carry(
-        self, offsets: Mapping[str, int], asked: asyncio.Future[str], on_begun: Callable[[], None]
+        self, offsets: Mapping[str, int], asked: asyncio.Future[Asked], on_begun: Callable[[], None]
     ) -> Carried:
         """Let Spark carry the part until it fails, or the gateway is to take over; return how that ended.
 
         Args:
             offsets: of its partitions, as ``<topic>/<partition>``: everything before them is delivered.
-            asked: says why the gateway is to take over, once it is.
+            asked: says why and how the gateway is to take over, once it is.
             on_begun: called once Spark reads.
         """
         if (home := self._home()) is None:
@@ -129,14 +142,14 @@ class DirectCarrier:
         except BaseException:
             await self._stop(home, message)
             raise
-        stopped = None if isinstance(end, QueryFailed) else await self._stop(home, message)
+        failed, stopped = isinstance(end, QueryFailed) or end.reason == _SILENT, None
+        if isinstance(end, Asked):
+            stopped = await self._stop(home, message, after_batch=end.after_batch)
         reached("direct.stopped")
         if stopped is not None:
             offsets = _after(offsets, stopped)
         await self._notes.take_back(self._part, offsets, begins)
-        reason = end.reason if isinstance(end, QueryFailed) else end
-        failed = isinstance(end, QueryFailed) or end == _SILENT or not home.alive
-        return Carried(offsets, reason, failed)
+        return Carried(offsets, end.reason, failed or not home.alive)
 
     def _opening(self, offsets: Mapping[str, int]) -> OpenQuery:
         flow = msgspec.structs.replace(self._flow, starts=tuple(_place(*each) for each in offsets.items()))
@@ -148,8 +161,8 @@ class DirectCarrier:
             self._said.put_nowait(said)
 
     async def _follow(
-        self, offsets: Mapping[str, int], begins: dict[int, int], home: Connection, asked: asyncio.Future[str]
-    ) -> tuple[Mapping[str, int], dict[int, int], QueryFailed | str]:
+        self, offsets: Mapping[str, int], begins: dict[int, int], home: Connection, asked: asyncio.Future[Asked]
+    ) -> tuple[Mapping[str, int], dict[int, int], QueryFailed | Asked]:
         """Note progress until Spark fails or is to stop.
 
         Returns:
@@ -176,25 +189,29 @@ class DirectCarrier:
         finally:
             await end_tasks(lost)
 
-    async def _next(self, *ends: asyncio.Future[str]) -> DirectProgress | QueryFailed | str:
+    async def _next(
+        self, asked: asyncio.Future[Asked], lost: asyncio.Future[str]
+    ) -> DirectProgress | QueryFailed | Asked:
         """Return what the host says next, or why Spark is to stop."""
         hearing = asyncio.ensure_future(self._said.get())
         silent_s = self._flow.checkpoint_s * _SILENT_TIMES
-        watched: set[asyncio.Future[Any]] = {hearing, *ends}
+        watched: set[asyncio.Future[Any]] = {hearing, asked, lost}
         try:
             done, _ = await asyncio.wait(watched, timeout=silent_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hearing.cancel()
         if hearing in done:
             return hearing.result()
-        return next((each.result() for each in ends if each in done), _SILENT)
+        if asked in done:
+            return asked.result()
+        return Asked(lost.result() if lost in done else _SILENT, after_batch=False)
 
-    async def _stop(self, home: Connection, message: OpenQuery) -> DirectProgress | None:
+    async def _stop(self, home: Connection, message: OpenQuery, *, after_batch: bool = False) -> DirectProgress | None:
         """Let the host stop; return what it says then, None if it says nothing in time."""
         if not home.alive:
             return None
         try:
-            await home.close_query(message.query, message.epoch, listens_on=True)
+            await home.close_query(message.query, message.epoch, listens_on=True, after_batch=after_batch)
             async with asyncio.timeout(_STOP_S):
                 while True:
                     said = await self._said.get()

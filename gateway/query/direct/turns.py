@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.query.direct.carrier import Carried, DirectCarrier
+from gateway.query.direct.carrier import Asked, Carried, DirectCarrier
 from gateway.query.direct.notes import DeliveryNotes
 from gateway.query.direct.rule import DirectRule, DirectTerms, Lateness
 from gateway.query.flow.ingress import Ingress
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
 _COUNT_S: Final = 0.5
 _DRAIN_S: Final = 0.02
-_LATE_LOOK_S: Final = 2.0
+_LATE_LOOK_S: Final = 1.0
 """How often the latency of the newest result is looked at."""
 _MOST_PARTS: Final = 2
 """Each part is a stream of its own, which Spark plans again for each interval of its checkpoints."""
@@ -68,11 +68,11 @@ class _Part:
     begun: Mapping[str, int] = field(default_factory=dict)
     late: bool = False
     turn: asyncio.Task[None] | None = None
-    asked: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    asked: asyncio.Future[Asked] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ask(self, reason: str) -> None:
         if not self.asked.done():
-            self.asked.set_result(reason)
+            self.asked.set_result(Asked(reason, after_batch=reason is not _WANTED))
 
 
 class DirectTurns:
