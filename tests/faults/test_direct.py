@@ -22,7 +22,7 @@ KILLS_LEAST = 50
 PART = 60
 ENDS = ("direct.stopped", "direct.taken")
 """The places that are reached once Spark does not carry the query any more."""
-WITH_VM = {"noted": (3,), "opened": (3,), "progress": (1,), "stopped": (1, 2), "taken": (1, 2)}
+WITH_VM = {"noted": (1,), "opened": (1,), "progress": (1,), "stopped": (1, 2), "taken": (1, 2)}
 """The places, and when each is reached for so many times there is a VM, as a rule."""
 FAULT = "a query is handed over between Spark and the gateway: kill -9 of gateway or engine host at home at each step"
 FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at the step {place}"
@@ -99,9 +99,12 @@ def strike_vm(site: Site, place: str, times: int, first: int) -> int:
 
     def comes(holds: Callable[[], bool]) -> bool:
         nonlocal sent, due_s
-        # Once there is a VM, what Spark still carries is to be in time until it has made progress.
-        eased = place == "progress" and bool(running_vms(site))
-        count, parts = (FEW, 1) if eased else (BURST, PARTITIONS)
+        # The gateway launches a VM when it is late itself. Then Spark gets the parts again, and is late with the next
+        # burst; or in time, until it has made progress.
+        if not running_vms(site):
+            count, parts = BURST, 0
+        else:
+            count, parts = (FEW, 1) if place == "progress" else (BURST, PARTITIONS)
         if len(site.carried()) >= parts and time.monotonic() > due_s:
             site.produce(range(sent, sent + count))
             sent, due_s = sent + count, time.monotonic() + BURST_S
