@@ -97,20 +97,20 @@ def strike_vm(site: Site, place: str, times: int, first: int) -> int:
     site.start(f"direct.{place}=stop@{times}", switching=switching, sql=f"{SQL} AND {WORK}")
     process, sent, due_s = psutil.Process(site.gateway.process.pid), first, 0.0  # type: ignore[union-attr]
 
-    def comes(holds: Callable[[], bool]) -> bool:
+    def comes(holds: Callable[[], bool], *, gently: bool = False) -> bool:
         nonlocal sent, due_s
         # The gateway launches a VM when it is late itself. Then Spark gets the parts again, and is late with the next
-        # burst; or in time, until it has made progress.
-        if not running_vms(site):
-            count, parts = BURST, 0
+        # burst; gently, it is in time.
+        if gently and site.carried():
+            count, parts = FEW, 1
         else:
-            count, parts = (FEW, 1) if place == "progress" else (BURST, PARTITIONS)
+            count, parts = BURST, PARTITIONS if running_vms(site) else 0
         if len(site.carried()) >= parts and time.monotonic() > due_s:
             site.produce(range(sent, sent + count))
             sent, due_s = sent + count, time.monotonic() + BURST_S
         return holds()
 
-    until(lambda: comes(lambda: not runs(process)), f"{place} is reached")
+    until(lambda: comes(lambda: not runs(process), gently=place == "progress"), f"{place} is reached")
     stopped = process.status() == psutil.STATUS_STOPPED
     assert stopped, "it has not ended by itself"
     if not running_vms(site):
