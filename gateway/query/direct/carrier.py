@@ -44,7 +44,7 @@ _SILENT: Final = f"Spark made no progress within {_SILENT_TIMES:g} times the int
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakenBack:
     """The gateway is to take over.
 
     Attributes:
@@ -111,7 +111,7 @@ class DirectCarrier:
             _LOG.debug("query %s: not prepared: %s", self._message.query, error)  # carry says it again
 
     async def carry(
-        self, offsets: Mapping[str, int], asked: asyncio.Future[TakeOver], on_begun: Callable[[], None]
+        self, offsets: Mapping[str, int], asked: asyncio.Future[TakenBack], on_begun: Callable[[], None]
     ) -> Carried:
         """Let Spark carry the part until it fails, or the gateway is to take over; return how that ended.
 
@@ -143,7 +143,7 @@ class DirectCarrier:
             await self._stop(home, message)
             raise
         failed, stopped = isinstance(end, QueryFailed) or end.reason == _SILENT, None
-        if isinstance(end, TakeOver):
+        if isinstance(end, TakenBack):
             stopped = await self._stop(home, message, after_batch=end.after_batch)
         reached("direct.stopped")
         if stopped is not None:
@@ -161,8 +161,8 @@ class DirectCarrier:
             self._said.put_nowait(said)
 
     async def _follow(
-        self, offsets: Mapping[str, int], begins: dict[int, int], home: Connection, asked: asyncio.Future[TakeOver]
-    ) -> tuple[Mapping[str, int], dict[int, int], QueryFailed | TakeOver]:
+        self, offsets: Mapping[str, int], begins: dict[int, int], home: Connection, asked: asyncio.Future[TakenBack]
+    ) -> tuple[Mapping[str, int], dict[int, int], QueryFailed | TakenBack]:
         """Note progress until Spark fails or is to stop.
 
         Returns:
@@ -190,8 +190,8 @@ class DirectCarrier:
             await end_tasks(lost)
 
     async def _next(
-        self, asked: asyncio.Future[TakeOver], lost: asyncio.Future[str]
-    ) -> DirectProgress | QueryFailed | TakeOver:
+        self, asked: asyncio.Future[TakenBack], lost: asyncio.Future[str]
+    ) -> DirectProgress | QueryFailed | TakenBack:
         """Return what the host says next, or why Spark is to stop."""
         hearing = asyncio.ensure_future(self._said.get())
         silent_s = self._flow.checkpoint_s * _SILENT_TIMES
@@ -204,7 +204,7 @@ class DirectCarrier:
             return hearing.result()
         if asked in done:
             return asked.result()
-        return TakeOver(lost.result() if lost in done else _SILENT, after_batch=False)
+        return TakenBack(lost.result() if lost in done else _SILENT, after_batch=False)
 
     async def _stop(self, home: Connection, message: OpenQuery, *, after_batch: bool = False) -> DirectProgress | None:
         """Let the host stop; return what it says then, None if it says nothing in time."""

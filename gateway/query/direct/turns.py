@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.query.direct.carrier import TakeOver, Carried, DirectCarrier
+from gateway.query.direct.carrier import Carried, DirectCarrier, TakenBack
 from gateway.query.direct.notes import DeliveryNotes
 from gateway.query.direct.rule import DirectRule, DirectTerms, Lateness
 from gateway.query.flow.ingress import Ingress
@@ -68,11 +68,11 @@ class _Part:
     begun: Mapping[str, int] = field(default_factory=dict)
     late: bool = False
     turn: asyncio.Task[None] | None = None
-    asked: asyncio.Future[TakeOver] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    asked: asyncio.Future[TakenBack] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ask(self, reason: str) -> None:
         if not self.asked.done():
-            self.asked.set_result(TakeOver(reason, after_batch=reason is not _WANTED))
+            self.asked.set_result(TakenBack(reason, after_batch=reason is not _WANTED))
 
 
 class DirectTurns:
