@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -17,42 +16,29 @@ from suite.tax.clock import (
     RATE,
     System,
     end,
-    is_alive,
     leave_cpu,
     log_told,
     new_topics,
     turn,
     warm_up,
 )
+from suite.tax.handover import until
 from suite.tax.load import Work, long, scaled
 from suite.tax.programs import gateway
 from suite.tax.sides import MICRO, REAL, around, half_per_s, measured
 from suite.turns import OURS, Goal, Sample
 
 _FIRST, _WARM_UP = 100, 250_000
-_POLL_S, _WITHIN_S = 0.1, 180.0
 _QUERY = {"qos": {"latency": "10m"}}  # a bulk makes results late, and is no reason to take over
-
-
-def _says(log: Path, words: str) -> bool:
-    return words in log.read_text()
-
-
-async def _until_carried(log: Path, pid: int) -> None:
-    ends_s = time.monotonic() + _WITHIN_S
-    while not _says(log, "from now on"):
-        if not is_alive(pid) or time.monotonic() > ends_s:
-            raise SideError("Spark does not carry the query")
-        await asyncio.sleep(_POLL_S)
 
 
 async def _turn(work: Work, system: System, log: Path) -> Sample:
     await warm_up(dataclasses.replace(work, warm_up=_FIRST), system)
-    await _until_carried(log, system.pid)
+    await until(lambda: "from now on" in log.read_text(), "Spark carries the query")
     more = dataclasses.replace(work, warm_up=scaled(_WARM_UP))
     await warm_up(more, system, before=_FIRST)
     found = await turn(work, system, half_per_s())
-    if _says(log, "takes over"):
+    if "takes over" in await asyncio.to_thread(log.read_text):
         raise SideError("the gateway took over")
     return found
 

@@ -47,7 +47,12 @@ class _Load:
         await self._producer.send_and_wait(self._topic, _NO_EVENT)
 
 
-async def _until(holds: Callable[[], bool], what: str) -> None:
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Return once it holds.
+
+    Raises:
+        SideError: it does not hold in time.
+    """
     ends_s = time.monotonic() + _WITHIN_S
     while not holds():
         if time.monotonic() > ends_s:
@@ -77,14 +82,14 @@ async def _measured(work: Work, topics: tuple[str, str], pid: int, log: Path) ->
     ):
         load = _Load(work, topics[0], producer)
         sending = group.create_task(load.run())
-        await _until(carried(1), "Spark carries the query")
+        await until(carried(1), "Spark carries the query")
         by_spark = await cpu_us(load)
         spoilt_s = time.time()
         await load.spoil()
-        await _until(lambda: "the gateway takes over" in log.read_text(), "the gateway takes over")
+        await until(lambda: "the gateway takes over" in log.read_text(), "the gateway takes over")
         by_gateway = await cpu_us(load)
         taken_s = time.time()
-        await _until(carried(2), "Spark carries the query again")
+        await until(carried(2), "Spark carries the query again")
         await asyncio.sleep(_STEADY_S)
         sending.cancel()
     return Sample(

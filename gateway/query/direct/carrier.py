@@ -37,7 +37,8 @@ from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 _OPEN_S: Final = 120.0
-_STOP_S: Final = 30.0
+_STOP_S: Final = 45.0
+"""The host may wait for a batch and then for its tasks, which takes 25 s at most."""
 _SILENT_TIMES: Final = 6.0
 """Spark must make progress within so many times the interval of its checkpoints."""
 _SILENT: Final = f"Spark made no progress within {_SILENT_TIMES:g} times the interval of its checkpoints"
@@ -142,9 +143,11 @@ class DirectCarrier:
         except BaseException:
             await self._stop(home, message)
             raise
-        failed, stopped = isinstance(end, QueryFailed) or end.reason == _SILENT, None
-        if isinstance(end, TakenBack):
+        if isinstance(end, QueryFailed):
+            failed, stopped = True, None
+        else:
             stopped = await self._stop(home, message, after_batch=end.after_batch)
+            failed = end.reason == _SILENT
         reached("direct.stopped")
         if stopped is not None:
             offsets = _after(offsets, stopped)
