@@ -25,6 +25,7 @@ from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, SwitchingConfig, ThresholdsConfig
 from gateway.config.sections.announced import AnnouncedConfig
 from gateway.config.sections.extras import EXTRAS, why_missing
+from gateway.config.sections.guarantee import Delivery, delivery_findings
 from gateway.config.sections.handling import DeadLettersConfig, OnFailureConfig, OrderConfig, QosConfig, RunsConfig
 from gateway.config.sections.patterns import PatternConfig
 from gateway.config.sections.payload import PayloadConfig
@@ -84,6 +85,9 @@ class QueryConfig(Checked):
         runs: how events are put together.
         drift: what happens to an event whose fields differ from ``schema``: ``lenient`` fills missing fields with null
             and ignores unknown ones, ``strict`` makes a dead letter of it (docs/schema-drift.md).
+        delivery: ``auto``, as its source, its sink and its data path can (docs/delivery.md); ``exactly_once``, no
+            result comes twice, whatever is killed: the query never takes the data path ``direct``, and a source or
+            sink that may repeat something is refused.
         dead_letters: when dead letters stop the query.
         on_failure: when a query that failed is opened again.
         new_epoch: lets a changed definition of a stateful query discard the old one's state
@@ -105,6 +109,7 @@ class QueryConfig(Checked):
         ("_circle_findings", ("one_source", "sink", "sources")),
         ("_output_findings", ("output", "sink")),
         ("_extra_findings", ("one_source", "sink", "sources")),
+        ("_delivery_findings", ("delivery", "one_source", "sink", "sources")),
     )
 
     one_source: SourceConfig | None = Field(default=None, alias="source")
@@ -130,6 +135,7 @@ class QueryConfig(Checked):
     announced: Annotated[tuple[AnnouncedConfig, ...], Field(max_length=100), AfterValidator(_named_apart)] = ()
     runs: RunsConfig = RunsConfig()
     drift: Literal["lenient", "strict"] = "lenient"
+    delivery: Delivery = "auto"
     dead_letters: DeadLettersConfig = DeadLettersConfig()
     on_failure: OnFailureConfig = OnFailureConfig()
     new_epoch: bool = False
@@ -270,6 +276,9 @@ class QueryConfig(Checked):
 
     def _output_findings(self) -> list[Finding]:
         return output_findings(self.output, self.sink)
+
+    def _delivery_findings(self) -> list[Finding]:
+        return delivery_findings(self.delivery, self.inputs, self.sink)
 
     def _extra_findings(self) -> list[Finding]:
         ends = [((*key_of(stream), "type"), source.type, "sources") for stream, source in self.inputs.items()]

@@ -113,6 +113,13 @@ LOCAL = "reference: Spark's executors read the events that stay at home"
         ),
         ({"data_path": "direct"}, {"source": KAFKA, "sink": TOPIC}, plan(narrow=False), "its plan moves rows"),
         ({"data_path": "auto"}, {"source": KAFKA, "sink": TOPIC}, plan(), "direct: Spark reads the events"),
+        (
+            {"data_path": "direct"},
+            {"source": KAFKA, "sink": TOPIC, "delivery": "exactly_once"},
+            plan(),
+            "gateway: all events pass through the gateway: delivery: exactly_once does not allow direct",
+        ),
+        ({"data_path": "auto"}, {"source": KAFKA, "sink": TOPIC, "delivery": "exactly_once"}, plan(), LOCAL),
         ({"data_path": "auto"}, {"source": KAFKA}, plan(), LOCAL),
         (
             {"data_path": "auto"},

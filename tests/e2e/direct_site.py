@@ -52,6 +52,13 @@ class Site:
 
     def start(self, failpoints: str = "", **more: Any) -> None:
         """Start a gateway; ``more`` is of its query, ``failpoints`` as in ``SPILLWAY_FAILPOINTS``."""
+        self.gateway = self.configure(**more)
+        self._turns_before = len(turns_in(self.gateway.log)) if self.gateway.log.exists() else 0
+        with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
+            self.gateway.start()
+
+    def configure(self, **more: Any) -> Gateway:
+        """Write the config, and return a gateway over it that is not started."""
         query = {
             "source": {"type": "kafka", "brokers": self.broker.brokers, "topics": [self.events]},
             "schema": "id BIGINT, value DOUBLE, note STRING",
@@ -63,10 +70,7 @@ class Site:
             **more,
         }
         private = {"data_path": "direct"}
-        self.gateway = Gateway(self.folder, self.state_dir, {self.name: query}, spark=SPARK, private=private)
-        self._turns_before = len(turns_in(self.gateway.log)) if self.gateway.log.exists() else 0
-        with patch.dict(os.environ, {"SPILLWAY_FAILPOINTS": failpoints}):
-            self.gateway.start()
+        return Gateway(self.folder, self.state_dir, {self.name: query}, spark=SPARK, private=private)
 
     @property
     def letters(self) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.demo.kafka.turns import turns_in
 from tests.connectors.kafka_broker import Broker
 from tests.e2e.direct_site import Site, expected
 from tests.e2e.harness import end_hosts, kill_gateways, until
@@ -68,3 +69,23 @@ def test_nothing_is_lost_when_one_is_killed_while_spark_carries_it(site: Site, w
     site.produce(range(1_200, 1_300))
     site.wait_for(len(expected(range(1_300))))
     site.assert_exact(range(1_300), once=who == "gateway")
+
+
+def test_a_query_that_insists_on_exactly_once_is_taken_from_spark_while_the_gateway_runs(site: Site) -> None:
+    site.produce(range(300))
+    site.start()
+    site.wait_until_carried()
+    site.produce(range(300, 900))
+    site.wait_for(len(expected(range(600))))
+    site.configure(delivery="exactly_once")
+    site.gateway.kill(signal.SIGHUP)
+    site.produce(range(900, 1_200))
+    until(lambda: site.said("delivery: exactly_once does not allow direct"), "the log says why")
+    turns = turns_in(site.gateway.log)
+    site.produce(range(1_200, 1_500))
+    site.wait_for(len(expected(range(1_500))))
+    os.kill(KILLED["home"](site), signal.SIGKILL)
+    site.produce(range(1_500, 1_800))
+    site.wait_for(len(expected(range(1_800))))
+    assert turns_in(site.gateway.log) == turns, "Spark carries nothing any more"
+    site.assert_exact(range(1_800))

@@ -157,6 +157,8 @@ def _why_not_source(config: QueryConfig, spark: SparkConfig) -> str:
 def why_not_direct(config: QueryConfig, spark: SparkConfig) -> str:
     """Return why Spark cannot carry a query by itself, as far as its config tells; empty if it can."""
     source, sink = config.source, config.sink
+    if config.delivery == "exactly_once":
+        return "delivery: exactly_once does not allow direct, whose results may come twice if home dies"
     if why := why_by_value(config, spark):
         return why
     if not isinstance(source, KafkaSourceConfig):
