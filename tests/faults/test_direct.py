@@ -27,7 +27,7 @@ WITH_VM = {"noted": (1,), "opened": (1,), "progress": (1,), "stopped": (1, 2), "
 FAULT = "a query is handed over between Spark and the gateway: kill -9 of gateway or engine host at home at each step"
 FAULT_VM = "parts of a query are handed over, and events go to a VM: kill -9 of the VM at the step {place}"
 LATE = {"start_vm_above": "600ms", "send_above": "400ms", "keep_vm_above": "200ms", "tolerance": "0s"}
-BURST, FEW = 1_000, 20
+BURST, MOST_BURST, FEW = 1_000, 5_000, 20
 WORK = "aggregate(sequence(1, 20000), 0D, (sum, x) -> sum + x * value) IS NOT NULL"
 """A condition that is always true, and takes about a millisecond, so that a burst makes results late on any machine."""
 BURST_S = 4.0
@@ -95,19 +95,21 @@ def strike_vm(site: Site, place: str, times: int, first: int) -> int:
     """
     switching = {"mode": "data", "share": "50%", **LATE}
     site.start(f"direct.{place}=stop@{times}", switching=switching, sql=f"{SQL} AND {WORK}")
-    process, sent, due_s = psutil.Process(site.gateway.process.pid), first, 0.0  # type: ignore[union-attr]
+    process, sent, due_s, burst = psutil.Process(site.gateway.process.pid), first, 0.0, BURST  # type: ignore[union-attr]
 
     def comes(holds: Callable[[], bool], *, gently: bool = False) -> bool:
-        nonlocal sent, due_s
+        nonlocal sent, due_s, burst
         # The gateway launches a VM when it is late itself. Then Spark gets the parts again, and is late with the next
         # burst; gently, it is in time.
         if gently and site.carried():
             count, parts = FEW, 1
         else:
-            count, parts = BURST, PARTITIONS if running_vms(site) else 0
+            count, parts = burst, PARTITIONS if running_vms(site) else 0
         if len(site.carried()) >= parts and time.monotonic() > due_s:
             site.produce(range(sent, sent + count))
             sent, due_s = sent + count, time.monotonic() + BURST_S
+            if count == burst:  # the next one is larger, so that it makes a fast machine late, too
+                burst = min(burst + BURST // 4, MOST_BURST)
         return holds()
 
     until(lambda: comes(lambda: not runs(process), gently=place == "progress"), f"{place} is reached")
