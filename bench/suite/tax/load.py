@@ -37,6 +37,7 @@ class Work:
         warm_up: events before anything is measured.
         bulk: events whose throughput is measured.
         paced_s: for how long latency is measured.
+        few_per_s: latency is measured at this many events a second, too; 0: it is not.
     """
 
     schema: str
@@ -47,6 +48,7 @@ class Work:
     warm_up: int
     bulk: int
     paced_s: float = 5.0
+    few_per_s: float = 0.0
 
     def event(self, number: int, at: int) -> bytes:
         """Return an event; its kind depends on ``at``."""
@@ -75,7 +77,7 @@ def light() -> Work:
 
 def long() -> Work:
     """Return ``light`` for so long that streams with a checkpoint each 10 s have one in each figure."""
-    return dataclasses.replace(light(), bulk=scaled(600_000), paced_s=12.0)
+    return dataclasses.replace(light(), bulk=scaled(600_000), paced_s=12.0, few_per_s=200.0)
 
 
 def heavy() -> Work:
