@@ -16,14 +16,12 @@ import time
 from pathlib import Path
 
 import psutil
-from aiokafka import AIOKafkaProducer
 from suite.brokers import BROKERS, broker
-from suite.tax.clock import Results, end, is_alive, log_told, make_topics
+from suite.tax.clock import Results, end, fill, is_alive, log_told, new_topics
 from suite.tax.load import Work, heavy, light
 from suite.tax.programs import gateway
 
-from tests.connectors.kafka_broker import Broker
-
+MAIL = "the e-mail query"
 EVERY = 100
 _WITHIN_S = 600.0
 
@@ -39,7 +37,7 @@ def works() -> dict[str, Work]:
     return {
         "1 in 100, by a number": _selective(f"at % {EVERY} = {EVERY - 1}"),
         "1 in 100, by a text": _selective("endswith(CAST(at AS STRING), '99')"),
-        "the e-mail query": heavy(),
+        MAIL: heavy(),
     }
 
 
@@ -48,21 +46,13 @@ def main() -> None:
     events, run_events = int(sys.argv[1]), int(sys.argv[2])
     with broker() as there:
         os.environ[BROKERS] = there.brokers
-        for number, (what, work) in enumerate(works().items()):
-            some = events // 10 if work.sql == heavy().sql else events
+        for what, work in works().items():
+            some = events // 10 if what == MAIL else events
             for path in ("gateway", "reference"):
-                topics = f"in-{number}-{path}", f"out-{number}-{path}"
-                asyncio.run(_fill(there, topics, work, some))
+                topics = asyncio.run(new_topics())
+                asyncio.run(fill(topics[0], work, some))
                 each_us, per_s = _play(work, topics, path, some, run_events)
                 print(f"{what}, {path}: {each_us:.2f} us, {per_s:,.0f} events/s", flush=True)
-
-
-async def _fill(there: Broker, topics: tuple[str, str], work: Work, events: int) -> None:
-    await there.create_topic(topics[0], partitions=1)
-    await make_topics(topics[1])
-    async with AIOKafkaProducer(bootstrap_servers=there.brokers) as producer:
-        for at in range(events):
-            await producer.send(topics[0], work.event(at, at))
 
 
 def _play(work: Work, topics: tuple[str, str], path: str, events: int, run_events: int) -> tuple[float, float]:

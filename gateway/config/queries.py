@@ -85,9 +85,9 @@ class QueryConfig(Checked):
         runs: how events are put together.
         drift: what happens to an event whose fields differ from ``schema``: ``lenient`` fills missing fields with null
             and ignores unknown ones, ``strict`` makes a dead letter of it (docs/schema-drift.md).
-        delivery: ``auto``, as its source, its sink and its data path can (docs/delivery.md); ``exactly_once``, no
-            result comes twice, whatever is killed: the query never takes the data path ``direct``, and a source or
-            sink that may repeat something is refused.
+        delivery: ``auto``, as its source, its sink and its data path can; ``exactly_once``, the query never takes the
+            data path ``direct``, and an mqtt source below QoS 2, an mqtt sink or an http sink is refused
+            (docs/delivery.md).
         dead_letters: when dead letters stop the query.
         on_failure: when a query that failed is opened again.
         new_epoch: lets a changed definition of a stateful query discard the old one's state

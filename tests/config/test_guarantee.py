@@ -20,6 +20,7 @@ REPLAYED = "source: {type: file, path: mail.jsonl.gz, replay: {rate: 2000/s}}\n"
 PUBLISHED = "source: {type: mqtt, host: broker, topics: [mails]%s}\n"
 POSTED = "source: {type: http, listen: 127.0.0.1:0}\n"
 QOS = "qos: {latency: 2s}\n"
+SECOND = ("source: {type: query, name: first}", "source: {type: file, path: mail.jsonl.gz}")
 
 
 def answers(write: Write, delivery: str, source: str, sink: str) -> list[tuple[str, str]]:
@@ -28,9 +29,6 @@ def answers(write: Write, delivery: str, source: str, sink: str) -> list[tuple[s
     except ConfigError as error:
         return [(problem.key, problem.text) for problem in error.problems]
     return []
-
-
-SECOND = ("source: {type: query, name: first}", "source: {type: file, path: mail.jsonl.gz}")
 
 
 def test_a_query_insists_on_nothing_by_default(write: Write) -> None:

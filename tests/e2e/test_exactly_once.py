@@ -37,7 +37,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "email.yaml"
 REPLAY = {"rate": "300/s"}
 # Where the VM must get some of 4,000 events: on a busy machine its host needs 8 s to open a query.
 SLOWLY = {"rate": "130/s"}
-# Where no test waits for the VM, whose Spark needs 20 s to start then.
+# Where nothing waits for the VM either: on a busy machine its Spark needs 20 s to start.
 MORE_SLOWLY = {"rate": "60/s"}
 
 
