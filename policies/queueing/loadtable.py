@@ -105,8 +105,7 @@ def _most_used(shape: QueueShape, engines: int, between: Array, busy: Array, mom
     arrivals = np.concatenate([arrivals / (level * speed) for level in _LEVELS], axis=1)
     ends = np.sort(_ends(arrivals, np.tile(busy, len(_LEVELS)), engines, shape.home), axis=0)
     at = np.tile(moments, len(_LEVELS)) * arrivals[-1]
-    kept = np.array([_kept(shape, *column) for column in zip(arrivals.T, ends.T, at.T, strict=True)])
-    kept = kept.reshape(len(_LEVELS), _RUNS)
+    kept = _kept(shape, arrivals, ends, at).reshape(len(_LEVELS), _RUNS)
     sure = kept.mean(axis=1) - _SURE * kept.std(axis=1, ddof=1) / _RUNS**0.5
     above = np.flatnonzero(sure < shape.goal.probability)
     if not len(above):
@@ -130,8 +129,30 @@ def _ends(arrivals: Array, busy: Array, engines: int, home: float) -> Array:
     return ends
 
 
-def _kept(shape: QueueShape, arrivals: Array, ends: Array, at: Array) -> float:
-    """Return the part of the moments at which no more events are there than allowed, those of open runs included."""
-    came = np.floor(np.interp(at, arrivals, np.arange(1, len(arrivals) + 1), left=0.0) * shape.group)
-    done = np.searchsorted(ends, at, side="right") * shape.group
-    return float(np.mean(came - done <= shape.goal.limit_events))
+def _kept(shape: QueueShape, arrivals: Array, ends: Array, at: Array) -> Array:
+    """Return, for each run, the part of the moments at which no more events are there than allowed.
+
+    Events of micro-batches that are still open are there, too.
+
+    Args:
+        shape: of the queue.
+        arrivals: when micro-batches are closed, shape (groups, runs), ascending in each run.
+        ends: when micro-batches are done, the same shape, ascending in each run.
+        at: the moments, shape (moments, runs), within the time of each run's arrivals.
+    """
+    closed = _not_after(arrivals, at, arrivals[-1])
+    before_s = np.take_along_axis(np.vstack([np.zeros_like(arrivals[:1]), arrivals]), closed, axis=0)
+    after_s = np.take_along_axis(arrivals, np.minimum(closed, len(arrivals) - 1), axis=0)
+    part = np.where(closed > 0, (at - before_s) / np.maximum(after_s - before_s, np.finfo(float).tiny), 0.0)
+    came = np.floor((closed + np.minimum(part, 1.0)) * shape.group)
+    done = _not_after(ends, at, arrivals[-1]) * shape.group
+    return np.asarray((came - done <= shape.goal.limit_events).mean(axis=0))
+
+
+def _not_after(times: Array, at: Array, whole: Array) -> Array:
+    """Return how many times of each column are not after each moment of that column; ``whole`` is the last moment."""
+    # One search for all columns is many times as fast as one for each: column 3 has the numbers from 6 to 7.5.
+    columns = 2.0 * np.arange(times.shape[1])
+    of_all = (np.minimum(times / whole, 1.5) + columns).T.ravel()
+    found = np.searchsorted(of_all, (at / whole + columns).ravel(), side="right").reshape(at.shape)
+    return found - len(times) * np.arange(times.shape[1])
