@@ -88,7 +88,7 @@ def _usd(fluid: Fluid, site: Site, standing: Standing, vms: int, latency_s: floa
     ready_in_s = (0.0,) * ready + (standing.boot_s,) * (vms - ready)
     part_s = period_s / _PARTS
     middles = [(part + 0.5) * part_s for part in range(_PARTS)]
-    late = sum(fluid.latency_s(at_s, ready_in_s) > latency_s for at_s in middles) * part_s * fluid.rate
+    late = sum(each > latency_s for each in fluid.latencies_s(middles, ready_in_s)) * part_s * fluid.rate
     served_s = sum(max(0.0, period_s - ready_s) for ready_s in ready_in_s)
     beyond_home = max(0.0, fluid.waiting + (fluid.rate - fluid.home_rate) * period_s)
     sent = min(beyond_home, served_s * fluid.vm_rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _RECOVERED_BOOTS = 1.0
@@ -27,23 +28,28 @@ class Fluid(NamedTuple):
         """Return how many events per second home and so many VMs complete."""
         return self.home_rate + vms * self.vm_rate
 
-    def later(self, in_s: float, ready_in_s: tuple[float, ...]) -> float:
-        """Return how many events will wait.
+    def latencies_s(self, times_s: Iterable[float], ready_in_s: Iterable[float]) -> Iterator[float]:
+        """Yield how long an event that comes then will wait for those before it, if no further VM is launched.
 
         Args:
-            in_s: seconds from now.
+            times_s: seconds from now, ascending.
             ready_in_s: when each VM serves, in seconds from now.
         """
-        waiting, now_s = self.waiting, 0.0
-        for until_s in sorted({*(each for each in ready_in_s if 0 < each < in_s), in_s}):
-            served = self.capacity(sum(each <= now_s for each in ready_in_s))
-            waiting = max(0.0, waiting + (self.rate - served) * (until_s - now_s))
-            now_s = until_s
-        return waiting
+        starts_s = sorted(ready_in_s)
+        waiting, now_s, serving = self.waiting, 0.0, 0
+        for at_s in times_s:
+            while serving < len(starts_s) and starts_s[serving] <= at_s:
+                until_s = max(now_s, starts_s[serving])
+                waiting = max(0.0, waiting + (self.rate - self.capacity(serving)) * (until_s - now_s))
+                now_s, serving = until_s, serving + 1
+            capacity = self.capacity(serving)
+            waiting = max(0.0, waiting + (self.rate - capacity) * (at_s - now_s))
+            now_s = at_s
+            yield waiting / capacity
 
     def latency_s(self, in_s: float, ready_in_s: tuple[float, ...]) -> float:
-        """Return how long an event that comes then will wait for those before it, if no further VM is launched."""
-        return self.later(in_s, ready_in_s) / self.capacity(sum(each <= in_s for each in ready_in_s))
+        """Return the same for one time."""
+        return next(self.latencies_s((in_s,), ready_in_s))
 
 
 def ordered(fluid: Fluid, ready_in_s: tuple[float, ...], boot_s: float, target_s: float, most: int) -> int:

@@ -30,10 +30,14 @@ def stepwise(fluid: Fluid, in_s: float, ready_in_s: tuple[float, ...]) -> float:
     return waiting
 
 
-@given(fluids, st.integers(0, 40), readies)
+@given(fluids, st.lists(st.integers(0, 40), min_size=1, max_size=4).map(sorted), readies)
 @settings(max_examples=200, deadline=None)
-def test_the_backlog_is_that_of_small_steps(fluid: Fluid, in_s: int, ready_in_s: tuple[float, ...]) -> None:
-    assert fluid.later(in_s, ready_in_s) == pytest.approx(stepwise(fluid, in_s, ready_in_s), abs=1e-3)
+def test_the_backlog_is_that_of_small_steps(fluid: Fluid, times_s: list[int], ready_in_s: tuple[float, ...]) -> None:
+    in_order = list(fluid.latencies_s(times_s, ready_in_s))
+    assert in_order == pytest.approx([fluid.latency_s(each, ready_in_s) for each in times_s])
+    for in_s, latency_s in zip(times_s, in_order, strict=True):
+        capacity = fluid.capacity(sum(each <= in_s for each in ready_in_s))
+        assert latency_s * capacity == pytest.approx(stepwise(fluid, in_s, ready_in_s), abs=1e-3)
 
 
 @given(fluids, readies, st.integers(1, 60), st.floats(0.1, 10), st.integers(0, 5))

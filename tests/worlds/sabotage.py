@@ -247,11 +247,16 @@ def _try(mistake: Mistake | None, check: str, most: int, first: int) -> Finding:
 
 def tried(mistake: Mistake | None, check: str, *, most: int | None = None, first: int = 1) -> Finding:
     """Run a check against a mistake in a separate forked process."""
+    return _forked(mistake, check, CHECKS[check][1] if most is None else most, (first,))[0]
+
+
+def _forked(mistake: Mistake | None, check: str, most: int, firsts: Sequence[int]) -> list[Finding]:
+    """Run a check from each of these first worlds, all in one forked process."""
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
     def child() -> None:
-        theirs.send(_try(mistake, check, CHECKS[check][1] if most is None else most, first))
+        theirs.send([_try(mistake, check, most, first) for first in firsts])
 
     process = context.Process(target=child)
     process.start()
@@ -260,7 +265,8 @@ def tried(mistake: Mistake | None, check: str, *, most: int | None = None, first
         return ours.recv()  # type: ignore[no-any-return]  # what the child sent
     except EOFError:
         name = "none" if mistake is None else mistake.name
-        return Finding(name, check, False, 0, CPU_MOST_S, f"ended without an answer: {process.exitcode}")
+        said = f"ended without an answer: {process.exitcode}"
+        return [Finding(name, check, False, 0, CPU_MOST_S, said) for _ in firsts]
     finally:
         process.join()
 
@@ -272,16 +278,11 @@ def cheapest(named: str = "") -> None:
         # The check ends where it finds something; the scheduler's examples have no first one to begin with.
         most = CHECKS[mistake.check][1] if mistake.check == "scheduler" else 1
         print(json.dumps(asdict(tried(mistake, mistake.check, most=most, first=mistake.after))), flush=True)
-    seeds = sorted(
-        {
-            (mistake.check, mistake.after)
-            for mistake in mistakes
-            if mistake.check in {"worlds", "moving", "divided", "lives", "periods"}
-        }
-    )
-    for check, first in seeds:
-        found = tried(None, check, most=1, first=first)
-        print(json.dumps(asdict(found) | {"mistake": f"none, {check} {first}"}), flush=True)
+    # The code as it is can be loaded once for all worlds of a check.
+    for check in ("worlds", "moving", "divided", "lives", "periods"):
+        firsts = sorted({mistake.after for mistake in mistakes if mistake.check == check})
+        for first, found in zip(firsts, _forked(None, check, 1, firsts), strict=True):
+            print(json.dumps(asdict(found) | {"mistake": f"none, {check} {first}"}), flush=True)
 
 
 def table(path: Path) -> int:
