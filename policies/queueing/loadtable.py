@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.arrays import Array
+from policies.arrays import Array, IntArray
 from policies.queueing.degree import BufferGoal
 from policies.queueing.distributions import Distribution
 
@@ -149,7 +149,7 @@ def _kept(shape: QueueShape, arrivals: Array, ends: Array, at: Array) -> Array:
     return np.asarray((came - done <= shape.goal.limit_events).mean(axis=0))
 
 
-def _not_after(times: Array, at: Array, whole: Array) -> Array:
+def _not_after(times: Array, at: Array, whole: Array) -> IntArray:
     """Return how many times of each column are not after each moment of that column; ``whole`` is the last moment."""
     # One search for all columns is many times as fast as one for each: column 3 has the numbers from 6 to 7.5.
     columns = 2.0 * np.arange(times.shape[1])
