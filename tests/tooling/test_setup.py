@@ -89,7 +89,7 @@ def test_commands_set_up_and_look_for_java_first(command: str) -> None:
 
 def test_ci_runs_what_people_run() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    assert script.rstrip().endswith('make check\nwait "$worlds"\nmake test\nmake package')
+    assert script.rstrip().endswith('make check\nmake test\nwait "$worlds"\nmake package')
     check = planned("check")
     parts = (
         "ruff check",
