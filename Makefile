@@ -68,7 +68,7 @@ demo: setup java $(if $(KAFKA),broker connector) $(if $(WAN),wan) ## run the e-m
 
 test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092). Then the JVM keeps
-# only 48 MB of compiled code, too little for a session of many queries: it throws code away and compiles it again.
+# only 48 MB of compiled code, too little for a session of many queries: it throws code away and compiles it again. On two busy cores, G1's threads cost more than they save.
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 test: setup java broker connector mirror frameworks mosquitto nats rsyslog browser prometheus wan ## run all tests, in JOBS processes (2)
 	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
